@@ -107,6 +107,13 @@ switches! {
         Handler = "handler" ["operation"]: "The fast engine's handler of an operation spoils its result.";
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
         KeptCode = "kept_code": "Decoded code is kept, however much it is.";
+        SharedHome = "shared_home": "In translated code, the two rows that are used most share a register of the host.";
+        LostRound = "lost_round": "In translated loops, vector instructions do one round only.";
+        OpenLanes = "open_lanes": "Translated code stores inactive lanes, too.";
+        SwappedSources = "swapped_sources": "In translated code, the first two sources are exchanged.";
+        LateScalars = "late_scalars": "Translated vector instructions read scalars as they are after the region.";
+        MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
+        LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
     }
     /// What a program has of vkfd in it, and what `vkfd run` makes for the program.
     Program = "program" {

@@ -1,11 +1,137 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Hot GPU code as code of the host.
 //!
-//! The crate knows instructions ([`vkfd_isa`]) and how a wave's registers lie in memory. It knows no
-//! engine, no memory of a GPU and no launch, and it compiles in seconds.
+//! An engine that meets a block of GPU code often has it translated: [`translate`] takes its decoded
+//! instructions and makes [`Region`]s of them, each for a part of the block or for a loop that is
+//! one block. A region computes the same bits as the engine's handlers. What it does not translate
+//! stays the engine's, so any part may be left out.
+//!
+//! The crate knows instructions ([`vkfd_isa`]) and how a wave's registers lie in memory
+//! ([`Registers`]). It knows no engine, no memory of a GPU and no launch, and it compiles in seconds.
+//! docs/design/translation.md has the design.
 //!
 //! | module | |
 //! |---|---|
+//! | `plan` | which instructions make a region |
+//! | `region` | its code, and how it is run |
+//! | `ops` | the vector operations, a line each |
+//! | `scalar` | the scalar operations |
+//! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
+//! | `assembler` | the host's instructions |
 //! | [`arena`] | memory for code, never writable and executable at once |
+//! | `context` | what machine code and the engine share |
+//!
+//! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16 and
+//! 64 bits, SDWA, DPP, memory but scalar loads, and whatever writes EXEC stay the engine's.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 pub mod arena;
+mod assembler;
+mod context;
+mod emit;
+mod ops;
+mod plan;
+mod region;
+mod scalar;
+mod width;
+
+pub use context::{Context, Mending};
+pub use region::{Left, Region, ROUNDS};
+pub use width::Width;
+
+use arena::Arena;
+use vkfd_isa::{Inst, Op, Operand};
+use vkfd_sabotage::Switches;
+
+/// Which registers waves have, and where.
+pub trait Registers {
+    /// Lanes: 32 or 64.
+    fn lanes(&self) -> u8;
+    /// The row of a vector register, if the waves have it.
+    fn row(&self, operand: Operand) -> Option<u16>;
+    /// The first of `words` scalar registers, if the waves have them and they are ordinary.
+    fn scalar(&self, operand: Operand, words: u8) -> Option<u8>;
+    /// The first scalar register of a mask of lanes, or NULL.
+    fn mask(&self, operand: Operand) -> Option<u8>;
+    /// Words of such a mask.
+    fn mask_words(&self) -> u8 {
+        self.lanes() / 32
+    }
+}
+
+/// Why an instruction is in no region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The operation is in no table.
+    Operation,
+    /// Modifiers, parts of registers, other lanes, or a register that the wave does not have.
+    Form,
+    /// It would see another order of what scalar and vector instructions do, or it writes EXEC.
+    Order,
+    /// The block is no loop.
+    Branch,
+    /// There are too few vector instructions in a row.
+    Short,
+    /// The loop's scalars change too often.
+    Trace,
+    /// The host's registers do not suffice.
+    Encoding,
+    /// The arena is full.
+    Room,
+}
+
+impl Why {
+    /// A word for it, as reports have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::Operation => "operation",
+            Why::Form => "form",
+            Why::Order => "order",
+            Why::Branch => "branch",
+            Why::Short => "short",
+            Why::Trace => "trace",
+            Why::Encoding => "encoding",
+            Why::Room => "room",
+        }
+    }
+}
+
+/// Whether there are instructions with this operation that are translated.
+#[must_use]
+pub fn has(op: Op) -> bool {
+    ops::operation(op).is_some() || scalar::has(op)
+}
+
+/// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
+/// such as have too few beside them.
+pub fn translate(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    width: Width,
+    arena: &mut Arena,
+    sabotage: &Switches,
+    mut refused: impl FnMut(Op, Why),
+) -> Vec<Region> {
+    let mut tell = |index: usize, why| {
+        if let Some(inst) = insts.get(index) {
+            refused(inst.op, why);
+        }
+    };
+    if let Ok(segment) = plan::looped(insts, registers) {
+        match Region::build(&segment, registers, width, arena, sabotage) {
+            Ok(region) => return vec![region],
+            Err(why) => tell(insts.len().saturating_sub(1), why),
+        }
+    }
+    let segments = plan::straight(insts, registers, &mut tell);
+    let mut regions = Vec::new();
+    for segment in &segments {
+        match Region::build(segment, registers, width, arena, sabotage) {
+            Ok(region) => regions.push(region),
+            Err(why) => tell(segment.insts.start, why),
+        }
+    }
+    regions
+}

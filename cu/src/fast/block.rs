@@ -10,6 +10,8 @@
 use super::chain::Chained;
 use super::chain::{self, Operands};
 use super::constants::Constants;
+#[cfg(target_arch = "x86_64")]
+use super::native::Entry;
 use super::step::{Run, Source, Step};
 use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
@@ -130,6 +132,12 @@ pub(super) struct Block {
     epoch: u64,
     /// It has an instruction that orders stores: what goes past the caches is to be seen before it.
     pub(super) orders: bool,
+    /// How often it has run, until it is translated.
+    pub(super) heat: Cell<u32>,
+    /// Its parts that are translated.
+    #[cfg(target_arch = "x86_64")]
+    #[allow(clippy::vec_box, reason = "steps point to them")]
+    pub(super) regions: Vec<Box<Entry>>,
 }
 
 /// One word of code.
@@ -240,6 +248,9 @@ impl Block {
             run,
             epoch,
             orders: false,
+            heat: Cell::new(0),
+            #[cfg(target_arch = "x86_64")]
+            regions: Vec::new(),
         };
         let mut at = pc;
         let mut builder = Builder { layout, avx2, constants };
@@ -272,6 +283,10 @@ impl Block {
         /// Of a table that is half full, and of each allocation's own.
         const PLACE: usize = 2 * (size_of::<(u64, Layout)>() + size_of::<Box<Block>>()) + 6 * 16;
         let pairs = self.insts.iter().filter(|inst| inst.pair.is_some()).count();
+        #[cfg(target_arch = "x86_64")]
+        let regions = self.regions.iter().map(|entry| entry.bytes()).sum::<usize>();
+        #[cfg(not(target_arch = "x86_64"))]
+        let regions = 0;
         PLACE
             + size_of::<Block>()
             + self.steps.capacity() * size_of::<Step>()
@@ -279,6 +294,7 @@ impl Block {
             + (self.insts.capacity() + pairs) * size_of::<Inst>()
             + self.inexact.capacity() * size_of::<Op>()
             + self.words.capacity() * size_of::<u32>()
+            + regions
     }
 
     /// Tells the steps which comes next, and makes chains and sums. They do not move from now on.
@@ -498,6 +514,8 @@ impl Place {
             links: 0,
             behind: std::ptr::null(),
             last: Cell::new((0, 0)),
+            #[cfg(target_arch = "x86_64")]
+            region: std::ptr::null(),
         }
     }
 }

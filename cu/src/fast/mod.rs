@@ -29,6 +29,7 @@
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
 //! | `scalar` | SALU and branches |
+//! | [`native`] | translated code among the steps of hot blocks |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
 //! The reference engine keeps what compilers hardly write, and what costs more than its decoding:
@@ -59,6 +60,8 @@ mod matrix;
 mod memo;
 mod memory;
 mod mix;
+#[cfg(target_arch = "x86_64")]
+pub mod native;
 mod ops;
 mod packed;
 mod pair;
@@ -200,6 +203,12 @@ struct Blocks {
     defers: bool,
     /// What was fetched for a block that is to be built.
     code: Option<Code>,
+    /// The translator, if hot blocks are translated.
+    #[cfg(target_arch = "x86_64")]
+    native: Option<Box<native::Native>>,
+    /// A block that is to be translated.
+    #[cfg(target_arch = "x86_64")]
+    hot: Option<(u64, Layout)>,
 }
 
 /// An engine, for one thread.
@@ -266,8 +275,35 @@ impl Blocks {
         Ok(block)
     }
 
+    /// Whether a block is to be translated before it runs again.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn is_hot(&self, block: &Block) -> bool {
+        let Some(native) = &self.native else { return false };
+        let heat = block.heat.get().saturating_add(1);
+        block.heat.set(heat);
+        heat == native.how.after.saturating_add(1)
+    }
+
+    /// Translates the block that was found hot.
+    #[cfg(target_arch = "x86_64")]
+    fn translate(&mut self) {
+        let Some(key) = self.hot.take() else { return };
+        let (Some(native), Some(block)) = (&mut self.native, self.blocks.get_mut(&key)) else { return };
+        // Their handlers are spoiled, not the instructions.
+        if self.sabotage.has(Switch::Handler) || self.sabotage.has(Switch::Chain) {
+            return;
+        }
+        let before = block.bytes();
+        native.translate(block, &self.sabotage);
+        let bytes = block.bytes() - before;
+        self.held.take(bytes);
+    }
+
     /// Makes a block of the code that was fetched last.
     fn decode(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        self.translate();
         let Some(code) = self.code.take() else { return };
         self.recent.fill(std::ptr::null_mut());
         // Where code has changed, its place is reported free before the new code is counted.
@@ -294,6 +330,10 @@ impl Blocks {
         self.blocks = HashMap::new();
         self.constants = Constants::new();
         self.held.give_all();
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &mut self.native {
+            native.forget();
+        }
     }
 }
 
@@ -334,6 +374,10 @@ impl Engine {
             sabotage: Switches::NONE,
             defers: false,
             code: None,
+            #[cfg(target_arch = "x86_64")]
+            native: None,
+            #[cfg(target_arch = "x86_64")]
+            hot: None,
         };
         // Makes the decoder's tables.
         let _ = vkfd_isa::decode_as_hardware(target, &[0]);
@@ -364,6 +408,25 @@ impl Engine {
     /// Decodes the code that the last run has asked for.
     pub fn decode(&mut self) {
         self.blocks.decode();
+    }
+
+    /// Has hot blocks translated from now on; whether the processor has what that takes.
+    #[cfg(target_arch = "x86_64")]
+    pub fn translate(&mut self, how: native::Translation) -> bool {
+        self.blocks.native = native::Native::new(how).map(Box::new);
+        self.blocks.native.is_some()
+    }
+
+    /// What was translated since this was asked the last time.
+    #[cfg(target_arch = "x86_64")]
+    pub fn translated(&mut self) -> native::Report {
+        self.blocks.native.as_mut().map_or_else(Default::default, |native| std::mem::take(&mut native.report))
+    }
+
+    /// What checks of translated code have found since this was asked the last time.
+    #[cfg(target_arch = "x86_64")]
+    pub fn differences(&mut self) -> native::Differences {
+        self.blocks.native.as_mut().map_or_else(Default::default, |native| std::mem::take(&mut native.check.found))
     }
 
     /// Whether there is a handler for an instruction of waves like this one.
@@ -464,20 +527,36 @@ impl Engine {
     ) -> Option<Exit> {
         let layout = Layout::of(wave, budget < FINE);
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &mut self.blocks.native {
+            cx.native = &raw mut **native;
+        }
         loop {
             let block = match self.blocks.block(cx.world, layout, cx.wave.pc) {
                 Ok(block) => block,
                 Err(exit) => return Some(exit),
             };
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a block of `blocks`, to which nothing refers yet.
+            if self.blocks.is_hot(unsafe { &*block }) {
+                self.blocks.hot = Some((cx.wave.pc, layout));
+                if self.blocks.defers {
+                    return Some(Exit::Decode { done: 0 });
+                }
+                self.blocks.translate();
+            }
             // SAFETY: a block of `blocks`, none of which goes before the next call of `block`.
             // Handlers do not reach it.
             let block = unsafe { &*block };
+            cx.left = u64::from(budget).saturating_sub(*done);
             if block.orders {
                 cx.cache.settle();
             }
             let end = run_block(block, &mut cx, done);
-            for &op in &block.inexact {
-                cx.world.inexact(op);
+            for _ in 0..std::mem::replace(&mut cx.rounds, 1) {
+                for &op in &block.inexact {
+                    cx.world.inexact(op);
+                }
             }
             #[cfg(debug_assertions)]
             for op in std::mem::replace(&mut cx.slow, Few::new()).iter() {
@@ -519,7 +598,7 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
         // this one. Its last step jumps, so that there is one after every other.
         let flow = unsafe { ((*step).run)(&*step, cx) };
         if flow == Flow::Jump {
-            *done += block.insts.len() as u64;
+            *done += block.insts.len() as u64 * u64::from(cx.rounds);
             cx.wave.pc = cx.next;
             return End::Jump;
         }

@@ -8,6 +8,8 @@
 
 use super::cache::Cache;
 use super::chain::{Chained, Operands};
+#[cfg(target_arch = "x86_64")]
+use super::native::{Entry, Native};
 use super::sum::Half;
 use crate::exit::Exit;
 use crate::group::Group;
@@ -128,6 +130,9 @@ pub(super) struct Step {
     /// Where the step last began to access memory and how far from the time before, for what it is
     /// likely to access next.
     pub(super) last: Cell<(u64, u64)>,
+    /// The region that begins here.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) region: *const Entry,
 }
 
 impl Step {
@@ -192,6 +197,13 @@ pub(super) struct Cx<'a> {
     pub(super) next: u64,
     /// Why the engine is left.
     pub(super) exit: Exit,
+    /// What is left of the budget, when the block begins.
+    pub(super) left: u64,
+    /// How often the block's instructions were done.
+    pub(super) rounds: u32,
+    /// The engine's translator; null if it has none.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) native: *mut Native,
     /// Operations that the reference engine has executed.
     #[cfg(debug_assertions)]
     pub(super) slow: crate::few::Few<vkfd_isa::Op>,
@@ -221,6 +233,10 @@ impl<'a> Cx<'a> {
             pc: 0,
             next: 0,
             exit: Exit::Yield,
+            left: 0,
+            rounds: 1,
+            #[cfg(target_arch = "x86_64")]
+            native: std::ptr::null_mut(),
             #[cfg(debug_assertions)]
             slow: crate::few::Few::new(),
         };

@@ -17,3 +17,4 @@ mod past;
 mod silicon;
 mod sums;
 mod support;
+mod translated;

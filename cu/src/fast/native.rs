@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Translated code among a block's steps: how it is asked for, entered and checked.
+//!
+//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region takes the place of
+//! the first step of its instructions; that step's own handler stays beside it, for waves whose MODE
+//! is not the usual one, and for a scalar load that misses. So a region does all of its
+//! instructions, or the handlers do. A loop is left after a chunk of rounds, and its block is run
+//! again: the budget and the gate are asked between chunks.
+//!
+//! Regions are part of their block: they go when its code has changed, or when the engine forgets.
+//! They are made where blocks are decoded, outside of the gate.
+//!
+//! A checked engine runs each region twice, and the second time the reference engine has its
+//! instructions. It compares all registers, counts what differs, and goes on with the reference's.
+
+use super::block::{Block, Layout};
+use super::cache::PAGE;
+use super::step::{Cx, Flow, Run, Step};
+use super::Seam;
+use crate::reference::{self, Function};
+use crate::wave::Row;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+use vkfd_isa::{Inst, Op, Operand};
+use vkfd_sabotage::Switches;
+use vkfd_translate::{arena::Arena, Context, Left, Mending, Region, Registers, ROUNDS};
+pub use vkfd_translate::{has as is_translated, Why, Width};
+
+/// O_NOFOLLOW, as Linux has it on x86-64.
+const NO_FOLLOW: i32 = 0o400_000;
+/// So often a block runs before it is translated.
+const HOT: u32 = 50;
+
+impl Registers for Layout {
+    fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    fn row(&self, operand: Operand) -> Option<u16> {
+        Layout::row(self, operand, 1).and_then(|row| row.try_into().ok())
+    }
+
+    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
+        Layout::scalar(self, operand, words)
+    }
+
+    fn mask(&self, operand: Operand) -> Option<u8> {
+        Layout::mask(self, operand)
+    }
+}
+
+/// What an engine has translated, and what it has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Blocks that were hot.
+    pub blocks: u64,
+    /// Their instructions, and those of them that regions do.
+    pub instructions: u64,
+    pub translated: u64,
+    /// Bytes of code.
+    pub bytes: u64,
+    /// How long all of it took.
+    pub time: Duration,
+    /// Instructions that no region has, by operation.
+    pub refused: BTreeMap<(Op, Why), u64>,
+}
+
+impl Report {
+    /// Adds another engine's.
+    pub fn add(&mut self, other: &Report) {
+        self.blocks += other.blocks;
+        self.instructions += other.instructions;
+        self.translated += other.translated;
+        self.bytes += other.bytes;
+        self.time += other.time;
+        for (key, times) in &other.refused {
+            *self.refused.entry(*key).or_default() += times;
+        }
+    }
+}
+
+/// What checks have found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Regions that were run twice.
+    pub checked: u64,
+    /// Those of them that differed.
+    pub wrong: u64,
+    /// The first of those.
+    pub first: Option<String>,
+}
+
+/// How an engine translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The host's vectors.
+    pub width: Width,
+    /// So often a block runs before it is translated.
+    pub after: u32,
+    /// Regions are run twice.
+    pub is_checked: bool,
+    /// Code is listed in /tmp/perf-PID.map.
+    pub perf_map: bool,
+}
+
+impl Translation {
+    /// What the processor has; `None`: nothing is translated on it.
+    #[must_use]
+    pub fn detect() -> Option<Translation> {
+        Some(Translation { width: Width::detect()?, after: HOT, is_checked: false, perf_map: false })
+    }
+}
+
+/// A region in a block.
+pub(super) struct Entry {
+    region: Region,
+    /// The handler of the step that it stands for.
+    plain: Run,
+    /// The step behind its instructions.
+    behind: *const Step,
+    /// Its instructions, which are the block's.
+    insts: *const [Inst],
+    /// Bytes from the block's begin to its first instruction.
+    offset: u64,
+}
+
+/// An engine's translator.
+pub(super) struct Native {
+    pub(super) how: Translation,
+    arena: Arena,
+    pub(super) context: Box<Context>,
+    pub(super) check: Check,
+    pub(super) report: Report,
+}
+
+/// Registers of a wave before and behind a region.
+#[derive(Default)]
+pub(super) struct Check {
+    before: Vec<Row>,
+    behind: Vec<Row>,
+    pub(super) found: Differences,
+}
+
+impl Native {
+    pub(super) fn new(how: Translation) -> Option<Native> {
+        how.width.is_there().then(|| Native {
+            how,
+            arena: Arena::default(),
+            context: Context::new(load, mend),
+            check: Check::default(),
+            report: Report::default(),
+        })
+    }
+
+    /// Forgets the code that is being filled in; the rest goes with the blocks.
+    pub(super) fn forget(&mut self) {
+        self.arena.clear();
+    }
+
+    /// Translates a block. Its steps do not move.
+    pub(super) fn translate(&mut self, block: &mut Block, sabotage: &Switches) {
+        let begun = Instant::now();
+        let refused = &mut self.report.refused;
+        let note = |op, why| *refused.entry((op, why)).or_default() += 1;
+        let regions =
+            vkfd_translate::translate(&block.insts, &block.layout, self.how.width, &mut self.arena, sabotage, note);
+        if self.how.is_checked {
+            // Also of blocks of other layouts.
+            let rows = self.check.before.len().max(block.layout.rows);
+            self.check.before.resize(rows, Row::ZERO);
+            self.check.behind.resize(rows, Row::ZERO);
+        }
+        self.report.blocks += 1;
+        self.report.instructions += block.insts.len() as u64;
+        for region in regions {
+            self.report.translated += region.insts.len() as u64;
+            self.report.bytes += region.bytes() as u64;
+            if self.how.perf_map {
+                list(&region, block.pc);
+            }
+            enter_at(block, region);
+        }
+        self.report.time += begun.elapsed();
+    }
+}
+
+/// Adds a region to the list that perf reads. Without the file its samples have no names: no harm.
+fn list(region: &Region, pc: u64) {
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    let mut options = std::fs::OpenOptions::new();
+    // /tmp is everybody's: a link there is not followed.
+    options.create(true).append(true).custom_flags(NO_FOLLOW);
+    let Ok(mut file) = options.open(path) else { return };
+    for (what, address, bytes) in region.code() {
+        let from = region.insts.start;
+        let _ = writeln!(file, "{address:x} {bytes:x} vkfd-{what}-{pc:x}+{from}");
+    }
+}
+
+/// Puts a region in the place of its instructions.
+fn enter_at(block: &mut Block, region: Region) {
+    let range = region.insts.clone();
+    let steps = block.steps.as_mut_slice();
+    // Instructions that do nothing have no step.
+    let inside = |step: &Step| range.contains(&(step.inst as usize));
+    let Some(first) = steps.iter().position(inside) else { return };
+    let behind = steps.iter().skip(first).position(|step| !inside(step)).map(|count| first + count);
+    let (Some(behind), Some(insts)) = (behind.and_then(|at| steps.get(at)), block.insts.get(range.clone())) else {
+        return;
+    };
+    let offset: u64 = block.insts.iter().take(range.start).map(|inst| u64::from(inst.bytes)).sum();
+    let behind: *const Step = behind;
+    let step = &mut steps[first];
+    let entry = Box::new(Entry { region, plain: step.run, behind, insts, offset });
+    step.run = enter;
+    step.region = &raw const *entry;
+    block.regions.push(entry);
+}
+
+impl Entry {
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Entry>() + self.region.bytes()
+    }
+}
+
+/// Runs a region, or the handlers if it cannot be.
+unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the block has its entries as long as its steps.
+    let entry = unsafe { &*step.region };
+    if cx.native.is_null() || entry.region.needs_mode && !cx.plain {
+        // SAFETY: the step's own handler.
+        return unsafe { (entry.plain)(step, cx) };
+    }
+    let length = entry.insts.len() as u64;
+    let limit = u32::try_from((cx.left / length.max(1)).clamp(1, ROUNDS.into())).unwrap_or(1);
+    // SAFETY: the engine's, which nothing else uses while blocks run.
+    let native = unsafe { &mut *cx.native };
+    // SAFETY: as above.
+    let left = unsafe {
+        if native.how.is_checked {
+            twice(entry, native, cx, limit)
+        } else {
+            run(entry, native, cx, limit)
+        }
+    };
+    match left {
+        Left::Missed => {
+            // SAFETY: the step's own handler; nothing was done.
+            unsafe { (entry.plain)(step, cx) }
+        }
+        Left::Done { rounds, again } if entry.region.looped => {
+            cx.rounds = rounds;
+            let bytes: u64 = if again { 0 } else { block_bytes(entry) };
+            cx.next = cx.pc.wrapping_add(bytes);
+            Flow::Jump
+        }
+        Left::Done { .. } => {
+            // SAFETY: a step of the block, which is not its last one.
+            unsafe {
+                let next = &*entry.behind;
+                (next.run)(next, cx)
+            }
+        }
+    }
+}
+
+/// Bytes of a region's instructions.
+fn block_bytes(entry: &Entry) -> u64 {
+    // SAFETY: the block's own instructions, which do not move.
+    unsafe { &*entry.insts }.iter().map(|inst| u64::from(inst.bytes)).sum()
+}
+
+unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Left {
+    let context = &mut *native.context;
+    context.scc = cx.wave.scc.into();
+    let (rows, scalars) = (cx.rows, cx.scalars);
+    context.user = (&raw mut *cx).cast();
+    // SAFETY: the wave's registers are as the block's layout has them, for which the region was
+    // made. The functions get what runs the wave.
+    let left = unsafe { entry.region.run(context, rows, scalars, limit) };
+    cx.wave.scc = context.scc & 1 != 0;
+    left
+}
+
+/// Runs a region, has the reference engine do the same, and compares.
+unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Left {
+    let mut check = std::mem::take(&mut native.check);
+    let (scalar, scc) = (cx.wave.scalar, cx.wave.scc);
+    for (copy, row) in check.before.iter_mut().zip(&cx.wave.rows) {
+        *copy = *row;
+    }
+    // SAFETY: the caller's.
+    let left = unsafe { run(entry, native, cx, limit) };
+    let Left::Done { rounds, again } = left else {
+        native.check = check;
+        return left;
+    };
+    let after = (cx.wave.scalar, cx.wave.scc);
+    for (copy, row) in check.behind.iter_mut().zip(&cx.wave.rows) {
+        *copy = *row;
+    }
+    let put_back = |cx: &mut Cx, check: &Check| {
+        for (row, copy) in cx.wave.rows.iter_mut().zip(&check.before) {
+            *row = *copy;
+        }
+        (cx.wave.scalar, cx.wave.scc) = (scalar, scc);
+        cx.refresh();
+    };
+    put_back(cx, &check);
+    // SAFETY: the block's own instructions.
+    let insts = unsafe { &*entry.insts };
+    let pc = cx.wave.pc;
+    for _ in 0..rounds {
+        cx.wave.pc = cx.pc.wrapping_add(entry.offset);
+        for inst in insts {
+            if reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world)).is_err() {
+                // Memory went meanwhile: the handlers find out.
+                put_back(cx, &check);
+                cx.wave.pc = pc;
+                native.check = check;
+                return Left::Missed;
+            }
+        }
+    }
+    let back = cx.wave.pc == cx.pc.wrapping_add(entry.offset);
+    cx.wave.pc = pc;
+    cx.refresh();
+    let lanes = usize::from(cx.wave.lanes);
+    let rows = cx.wave.rows.iter().zip(&check.behind).position(|(one, two)| one.0[..lanes] != two.0[..lanes]);
+    let scalars = cx.wave.scalar.iter().zip(&after.0).position(|(one, two)| one != two);
+    let flow = entry.region.looped && back != again;
+    check.found.checked += 1;
+    if rows.is_some() || scalars.is_some() || cx.wave.scc != after.1 || flow {
+        check.found.wrong += 1;
+        if check.found.first.is_none() {
+            let ops: Vec<&str> = insts.iter().map(|inst| inst.op.name()).collect();
+            let at = cx.pc.wrapping_add(entry.offset);
+            let text = format!("{at:#x}: row {rows:?}, scalar {scalars:?}, branch {flow}, of {}", ops.join(" "));
+            check.found.first = Some(text);
+        }
+    }
+    native.check = check;
+    Left::Done { rounds, again: if entry.region.looped { back } else { again } }
+}
+
+/// A scalar load within a page.
+unsafe extern "sysv64" fn load(user: *mut c_void, va: u64, words: u32, to: *mut u32) -> u32 {
+    // SAFETY: what `run` has set, which lives until the region is left. It does not use it meanwhile.
+    let cx = unsafe { &mut *user.cast::<Cx>() };
+    let mut room = [0u32; 16];
+    let bytes = 4 * words.min(16) as usize;
+    if va % PAGE + bytes as u64 > PAGE {
+        return 0;
+    }
+    let Some(from) = cx.cache.page(cx.world, va, false) else { return 0 };
+    // SAFETY: a span while the gate is open, and room for as many words.
+    if unsafe { vkfd_raw::copy(room.as_mut_ptr().cast(), from, bytes) }.is_err() {
+        return 0;
+    }
+    // SAFETY: scalar registers that the region checked.
+    unsafe { std::ptr::copy_nonoverlapping(room.as_ptr(), to, bytes / 4) };
+    1
+}
+
+/// Lanes that vectors have left, by the reference engine's function.
+unsafe extern "sysv64" fn mend(user: *mut c_void, mending: *mut Mending) {
+    // SAFETY: as in `load`; the context's own, which code uses only before and behind this.
+    let (cx, mending) = unsafe { (&mut *user.cast::<Cx>(), &mut *mending) };
+    let Some(function) = Op::ALL.get(mending.op as usize).and_then(|&op| Function::of(op)) else { return };
+    for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
+        let words = [mending.source[lane], 0, 0];
+        mending.result[lane] = function.lane(cx.wave, lane, 0, words, false) as u32;
+    }
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Translated code against the reference engine, bit for bit: random straight programs and loops,
+//! in strips of both widths that the processor has.
+//!
+//! Every block is translated before it runs the first time. The programs have instructions that are
+//! translated, and some that are not, so that regions begin and end anywhere. `VKFD_LOCKSTEP=n` runs
+//! n programs of each kind.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
+
+use crate::support;
+
+use support::random::{source, REGISTERS};
+use support::{group, wave, Numbers, BASE};
+use vkfd_cu::fast::native::{is_translated, Report, Translation, Width};
+use vkfd_cu::fast::Engine;
+use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
+use vkfd_isa::{decode, Format, Inst, Op, Operand, Target};
+use vkfd_sabotage::{Switch, Switches};
+
+fn programs(few: u64) -> u64 {
+    std::env::var("VKFD_LOCKSTEP").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
+}
+
+fn widths() -> Vec<Width> {
+    [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there()).collect()
+}
+
+fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
+    let mut engine = Engine::new(target);
+    assert!(engine.translate(Translation { width, after: 0, is_checked, perf_map: false }));
+    engine
+}
+
+/// A number that makes trouble now and then.
+fn value(numbers: &mut Numbers) -> u32 {
+    const ODD: [u32; 18] = [
+        0,
+        1,
+        0x8000_0000,
+        0x7fff_ffff,
+        u32::MAX,
+        0x3f80_0000,
+        0xbf80_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0000,
+        0xffc0_1234,
+        0x7f80_0001,
+        0xff81_2345,
+        0x807f_ffff,
+        0x0080_0000,
+        0x7f7f_ffff,
+        0x4f00_0000,
+        0x4f80_0000,
+    ];
+    match numbers.below(16) {
+        0..=2 => ODD[numbers.below(ODD.len() as u64) as usize],
+        3..=5 => numbers.below(100) as u32,
+        6..=12 => numbers.word() & 0x87ff_ffff | 0x3800_0000,
+        _ => numbers.word(),
+    }
+}
+
+/// A random vector instruction's words, as gfx9 and gfx10 have them.
+fn vector(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let register = |numbers: &mut Numbers| numbers.below(REGISTERS) as u32;
+    let first = if numbers.below(12) == 0 { 255 } else { source(numbers) };
+    let mut words = match numbers.below(8) {
+        0 | 1 => {
+            let op = numbers.below(64) as u32;
+            vec![op << 25 | register(numbers) << 17 | register(numbers) << 9 | first]
+        }
+        2 => vec![0x3f << 25 | register(numbers) << 17 | (numbers.below(64) as u32) << 9 | first],
+        3 => vec![0x3e << 25 | (numbers.below(256) as u32) << 17 | register(numbers) << 9 | first],
+        kind => {
+            let op = numbers.below(1024) as u32;
+            let dst = if op < 256 { [106, 8, 10][numbers.below(3) as usize] } else { register(numbers) };
+            let mut low = if target.is_rdna() { 0b11_0101 } else { 0b11_0100 } << 26 | op << 16 | dst;
+            // A third source that is a mask, for some.
+            let third = if kind == 4 { [106, 8, 10][numbers.below(3) as usize] } else { source(numbers) };
+            let mut high = third << 18 | source(numbers) << 9 | source(numbers);
+            if numbers.below(4) == 0 {
+                high |= (numbers.below(8) as u32) << 29;
+                low |= (numbers.below(8) as u32) << 8;
+            }
+            return vec![low, high];
+        }
+    };
+    words.push(value(numbers));
+    words
+}
+
+/// A scalar one, which writes s4 to s7.
+fn scalar(numbers: &mut Numbers) -> Vec<u32> {
+    let source = |numbers: &mut Numbers| match numbers.below(8) {
+        0 => 128 + numbers.below(81) as u32,
+        1 => 126,
+        2 => 240 + numbers.below(9) as u32,
+        _ => numbers.below(8) as u32,
+    };
+    let dst = 4 + numbers.below(3) as u32;
+    let first = if numbers.below(8) == 0 { 255 } else { source(numbers) };
+    let second = source(numbers);
+    let word = match numbers.below(5) {
+        0 | 1 => 0b10 << 30 | (numbers.below(96) as u32) << 23 | dst << 16 | second << 8 | first,
+        2 => 0b1_0111_1101 << 23 | dst << 16 | (numbers.below(64) as u32) << 8 | first,
+        3 => 0b1_0111_1110 << 23 | (numbers.below(32) as u32) << 16 | second << 8 | first,
+        _ => 0b1011 << 28 | (numbers.below(16) as u32) << 23 | dst << 16 | numbers.below(1 << 16) as u32,
+    };
+    vec![word, value(numbers)]
+}
+
+/// s_load of one or two words from s[2:3], to s4 and on.
+fn load(numbers: &mut Numbers) -> Vec<u32> {
+    vec![0b11_0000 << 26 | (numbers.below(2) as u32) << 18 | 1 << 17 | 4 << 6 | 1, numbers.below(64) as u32 * 4]
+}
+
+const PLAIN: [Format; 10] = [
+    Format::Vop1,
+    Format::Vop2,
+    Format::Vopc,
+    Format::Vop3,
+    Format::Vop3p,
+    Format::Sop1,
+    Format::Sop2,
+    Format::Sopk,
+    Format::Sopc,
+    Format::Smem,
+];
+
+/// Whether a program may have it: what is translated, and now and then something else that is
+/// harmless.
+fn fits(inst: &Inst, numbers: &mut Numbers, pure: bool) -> bool {
+    let harmless = matches!(inst.op, Op::VBfrevB32 | Op::VMadU32U24 | Op::VSadU32 | Op::SBcnt1I32B32 | Op::VFfbhU32);
+    PLAIN.contains(&inst.format)
+        && (is_translated(inst.op) || inst.format == Format::Smem || harmless && !pure && numbers.below(2) == 0)
+}
+
+/// Instructions, of which none writes EXEC.
+fn body(target: Target, numbers: &mut Numbers, length: usize, (pure, loads): (bool, bool)) -> Vec<u32> {
+    let mut code = Vec::new();
+    let mut count = 0;
+    while count < length {
+        let words = match numbers.below(8) {
+            0 | 1 => scalar(numbers),
+            2 if loads && target.is_gfx9() => load(numbers),
+            _ => vector(target, numbers),
+        };
+        let Ok(inst) = decode(target, &words) else { continue };
+        let exec = |operand| matches!(operand, Operand::Scalar(Operand::EXEC..));
+        // In a loop, a register that is a mask is no number, and masks do not overlap.
+        let takes_mask = matches!(inst.op, Op::VCndmaskB32 | Op::VAddcCoU32 | Op::VSubbCoU32 | Op::VSubbrevCoU32);
+        let is_mask = |operand: &Operand| matches!(operand, Operand::Scalar(8..=11 | 106 | 107));
+        let numbers_of = inst.src.iter().take(if takes_mask { 2 } else { 3 });
+        let mixed =
+            numbers_of.into_iter().any(is_mask) || takes_mask && !matches!(inst.src[2], Operand::Scalar(8 | 10 | 106));
+        let writes_exec = exec(inst.dst) || exec(inst.sdst);
+        let is_mixed = pure && mixed;
+        if fits(&inst, numbers, pure) && !(writes_exec || is_mixed) {
+            code.extend(words.iter().take(usize::from(inst.bytes) / 4));
+            count += 1;
+        }
+    }
+    code
+}
+
+const END: u32 = 0xbf81_0000;
+const DATA: u64 = BASE + 0x2000;
+
+fn straight(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let mut code = body(target, numbers, 24, (false, true));
+    code.push(END);
+    code
+}
+
+/// A loop of s20 rounds.
+fn looped(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let length = 6 + numbers.below(12) as usize;
+    let loads = numbers.below(2) == 0;
+    let mut code = body(target, numbers, length, (true, loads));
+    // s_sub_u32 s20, s20, 1; s_cmp_lg_u32 s20, 0; s_cbranch_scc1
+    code.extend([0x8094_8114, 0xbf07_8014]);
+    let back = -(code.len() as i16 + 1);
+    code.push(0xbf85_0000 | u32::from(back as u16));
+    code.push(END);
+    code
+}
+
+fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
+    let mut wave = wave(target);
+    (wave.pc, wave.lanes) = (BASE, lanes);
+    for row in wave.rows.iter_mut().take(REGISTERS as usize + 4) {
+        row.0.fill_with(|| value(numbers));
+    }
+    for word in wave.scalar.iter_mut().take(16) {
+        *word = value(numbers);
+    }
+    wave.set_pair(2, DATA);
+    wave.scalar[20] = [1, 2, 3, 63, 64, 65, 130][numbers.below(7) as usize];
+    wave.set_pair(Operand::VCC, numbers.next());
+    wave.set_pair(
+        Operand::EXEC,
+        match numbers.below(8) {
+            0..=3 => u64::MAX,
+            4 => 0,
+            5 => 1 << numbers.below(64),
+            6 => numbers.next() & 0xffff_0000_00ff_0000,
+            _ => numbers.next(),
+        },
+    );
+    wave.scc = numbers.below(2) != 0;
+    if numbers.below(8) == 0 {
+        wave.mode = Mode(Mode::DEFAULT.0 & !0x3ff | numbers.below(0x400) as u32);
+    }
+    wave
+}
+
+/// Where two waves differ, in the lanes that there are.
+fn difference(one: &Wave, two: &Wave) -> Option<String> {
+    let lanes = usize::from(one.lanes);
+    let mut text = String::new();
+    if (one.pc, one.scc, one.mode) != (two.pc, two.scc, two.mode) {
+        text += &format!("pc {:#x} {:#x}, scc {} {}", one.pc, two.pc, one.scc, two.scc);
+    }
+    for (index, (a, b)) in one.scalar.iter().zip(&two.scalar).enumerate().filter(|(_, (a, b))| a != b) {
+        text += &format!("\n  s{index}: {a:#010x} {b:#010x}");
+    }
+    for (index, (a, b)) in one.rows.iter().zip(&two.rows).enumerate() {
+        for (lane, (a, b)) in a.0.iter().zip(&b.0).take(lanes).enumerate().filter(|(_, (a, b))| a != b).take(4) {
+            text += &format!("\n  v{index} lane {lane}: {a:#010x} {b:#010x}");
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn listing(target: Target, code: &[u32]) -> String {
+    let (mut text, mut at) = (String::new(), 0);
+    while let Some(Ok(inst)) = code.get(at..).filter(|rest| !rest.is_empty()).map(|rest| decode(target, rest)) {
+        text += &format!("{:?} {:?} {:?} {:?} {:?}\n", inst.op, inst.dst, inst.sdst, inst.src, inst.mods);
+        at += usize::from(inst.bytes) / 4;
+    }
+    text
+}
+
+type Program = fn(Target, &mut Numbers) -> Vec<u32>;
+
+/// What a comparison is of.
+#[derive(Clone, Copy)]
+struct Case {
+    target: Target,
+    lanes: u8,
+    count: u64,
+    seed: u64,
+    /// Instructions at a time.
+    budget: u32,
+    program: Program,
+}
+
+/// Runs programs on both engines; the first difference as text.
+fn compare(engine: &mut Engine, case: Case) -> Result<Report, String> {
+    let Case { target, lanes, count, seed, budget, program } = case;
+    let mut numbers = Numbers(seed);
+    let mut world = Flat::new(BASE, 4);
+    world.write(DATA, &Numbers(5).bytes(1024));
+    let mut report = Report::default();
+    for index in 0..count {
+        let code = program(target, &mut numbers);
+        world.write_words(BASE, &code);
+        engine.invalidate();
+        for _ in 0..4 {
+            let mut expected = start(target, &mut numbers, lanes);
+            let mut wave = expected.clone();
+            let before = wave.clone();
+            let exit = reference::run(&mut expected, &mut group(64), &mut world, 1 << 20);
+            let mut runs = 0;
+            let translated = loop {
+                runs += 1;
+                match engine.run(&mut wave, &mut group(64), &mut world, budget) {
+                    Exit::Yield if runs < 1 << 20 => {}
+                    exit => break exit,
+                }
+            };
+            let differs = difference(&expected, &wave);
+            if exit != translated || differs.is_some() {
+                return Err(format!(
+                    "program {index}: {exit:?} {translated:?} mode {:#x} exec {:#x} rounds {}\n{}{}",
+                    before.mode.0,
+                    before.exec(),
+                    before.scalar[20],
+                    listing(target, &code),
+                    differs.unwrap_or_default()
+                ));
+            }
+        }
+        report.add(&engine.translated());
+    }
+    Ok(report)
+}
+
+fn check(case: Case, share: u64) {
+    for width in widths() {
+        let mut engine = engine(case.target, width, false);
+        match compare(&mut engine, case) {
+            Ok(report) => {
+                println!("{} {width:?}: {report:?}", case.target);
+                assert!(
+                    100 * report.translated >= share * report.instructions,
+                    "too little was translated: {report:?}"
+                );
+            }
+            Err(text) => panic!("{} {width:?}: {text}", case.target),
+        }
+    }
+}
+
+const STRAIGHT: Case = Case { target: Target::Gfx900, lanes: 64, count: 0, seed: 1, budget: 1000, program: straight };
+const LOOPED: Case = Case { target: Target::Gfx900, lanes: 64, count: 0, seed: 2, budget: 1 << 20, program: looped };
+
+#[test]
+fn straight_code_is_the_reference_s() {
+    check(Case { count: programs(400), ..STRAIGHT }, 40);
+    check(Case { target: Target::Gfx90a, count: programs(200), seed: 7, ..STRAIGHT }, 40);
+}
+
+#[test]
+fn loops_are_the_reference_s() {
+    check(Case { count: programs(300), ..LOOPED }, 60);
+    check(Case { target: Target::Gfx942, count: programs(100), seed: 8, ..LOOPED }, 30);
+}
+
+#[test]
+fn waves_of_32_are_the_reference_s() {
+    check(Case { target: Target::Gfx1030, lanes: 32, count: programs(200), seed: 14, ..STRAIGHT }, 30);
+    check(Case { target: Target::Gfx1030, lanes: 32, count: programs(150), seed: 15, ..LOOPED }, 30);
+    check(Case { target: Target::Gfx1030, count: programs(100), seed: 16, ..STRAIGHT }, 30);
+}
+
+#[test]
+fn a_loop_that_is_suspended_at_every_chunk_goes_on() {
+    check(Case { count: programs(60), seed: 9, budget: 1, ..LOOPED }, 30);
+    check(Case { count: programs(60), seed: 10, budget: 100, ..LOOPED }, 30);
+}
+
+/// A scalar load in a loop whose address grows until there is no memory.
+#[test]
+fn a_load_that_misses_in_a_later_round_is_at_its_instruction() {
+    // s_load_dword s4, s[2:3], 0; v_add_u32 v0, s4, v0, four times; s_add_u32 s2, s2, 0x40;
+    // s_addc_u32 s3, s3, 0; s_cmp_lg_u32 s2, 0; s_cbranch_scc1
+    let mut code = vec![0xc002_0101, 0];
+    code.extend([0x6800_0004, 0x6802_0204, 0x6804_0404, 0x6806_0604]);
+    code.extend([0x8002_ff02, 0x40, 0x8203_8003, 0xbf07_8002]);
+    let back = -(code.len() as i16 + 1);
+    code.extend([0xbf85_0000 | u32::from(back as u16), END]);
+    for width in widths() {
+        let mut engine = engine(Target::Gfx900, width, false);
+        let mut world = Flat::new(BASE, 4);
+        world.write(DATA, &Numbers(6).bytes(0x2000));
+        world.write_words(BASE, &code);
+        let mut expected = start(Target::Gfx900, &mut Numbers(3), 64);
+        expected.mode = Mode::DEFAULT;
+        let mut wave = expected.clone();
+        let exit = reference::run(&mut expected, &mut group(0), &mut world, 1 << 20);
+        assert!(matches!(exit, Exit::Miss(miss) if miss.va == DATA + 0x2000), "{exit:?}");
+        assert_eq!(engine.run(&mut wave, &mut group(0), &mut world, 1 << 20), exit);
+        assert_eq!(difference(&expected, &wave), None);
+        assert_eq!(engine.translated().translated, 9, "all but the end is a region");
+    }
+}
+
+#[test]
+fn checks_find_nothing_in_code_that_is_right() {
+    for width in widths() {
+        let mut engine = engine(Target::Gfx900, width, true);
+        for case in [Case { count: 60, ..STRAIGHT }, Case { count: 40, ..LOOPED }] {
+            compare(&mut engine, case).expect("the same results");
+        }
+        let found = engine.differences();
+        assert!(found.checked > 100, "{found:?}");
+        assert_eq!((found.wrong, found.first), (0, None));
+    }
+}
+
+/// Lanes that vectors leave are the engine's, in the middle of a region.
+#[test]
+fn mended_lanes_are_the_reference_s() {
+    for width in widths() {
+        let mut engine = engine(Target::Gfx900, width, false);
+        engine.sabotage(Switches::NONE.with(Switch::MendAll));
+        for case in [Case { count: 300, seed: 12, ..STRAIGHT }, Case { count: 100, seed: 13, ..LOOPED }] {
+            compare(&mut engine, case).unwrap_or_else(|text| panic!("{width:?}: {text}"));
+        }
+    }
+}
+
+/// Each fault in translated code is noticed, and a checked engine notices it by itself and goes on
+/// with the right results.
+#[test]
+fn faults_are_noticed() {
+    for width in widths() {
+        for switch in [
+            Switch::SharedHome,
+            Switch::LostRound,
+            Switch::OpenLanes,
+            Switch::SwappedSources,
+            Switch::LateScalars,
+            Switch::LeftEarly,
+        ] {
+            let cases = [Case { count: 100, ..STRAIGHT }, Case { count: 60, ..LOOPED }];
+            let noticed = cases.into_iter().any(|case| {
+                let mut engine = engine(Target::Gfx900, width, false);
+                engine.sabotage(Switches::NONE.with(switch));
+                compare(&mut engine, case).is_err()
+            });
+            assert!(noticed, "{width:?}: {switch:?} was not noticed");
+            let mut engine = engine(Target::Gfx900, width, true);
+            engine.sabotage(Switches::NONE.with(switch));
+            for case in cases {
+                if let Err(text) = compare(&mut engine, case) {
+                    panic!("{width:?} {switch:?}: a checked engine has the reference's results\n{text}");
+                }
+            }
+            assert!(engine.differences().wrong > 0, "{width:?}: a check does not find {switch:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Host instructions into a buffer: the encoder, branches, and a pool of constants.
+//!
+//! The code does not depend on its address. Constants lie in a pool of words beside it, which a
+//! register points to. Branches are written with a displacement of 32 bits, which is filled in when
+//! all labels have their places.
+//!
+//! An instruction that the encoder refuses makes the whole piece refused ([`Assembler::finish`]),
+//! so that callers need not look after each one.
+
+use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
+
+/// A place in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label(usize);
+
+/// A condition of a branch, by its number in the encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Below = 2,
+    Zero = 4,
+    NotZero = 5,
+}
+
+/// Code that is being written.
+pub(crate) struct Assembler {
+    encoder: Encoder,
+    at: usize,
+    labels: Vec<Option<usize>>,
+    /// Where displacements are to be filled in, and the labels that they lead to.
+    open: Vec<(usize, Label)>,
+    broken: bool,
+}
+
+impl Assembler {
+    pub(crate) fn new() -> Assembler {
+        Assembler { encoder: Encoder::new(64), at: 0, labels: Vec::new(), open: Vec::new(), broken: false }
+    }
+
+    /// The piece is not to be used: something has no encoding, or there are too few registers.
+    pub(crate) fn fail(&mut self) {
+        self.broken = true;
+    }
+
+    /// Adds an instruction.
+    pub(crate) fn add(&mut self, instruction: Result<Instruction, IcedError>) {
+        match instruction.and_then(|instruction| self.encoder.encode(&instruction, self.at as u64)) {
+            Ok(bytes) => self.at += bytes,
+            Err(_) => self.fail(),
+        }
+    }
+
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label is here.
+    pub(crate) fn bind(&mut self, label: Label) {
+        if let Some(place) = self.labels.get_mut(label.0) {
+            *place = Some(self.at);
+        }
+    }
+
+    fn displacement(&mut self, opcode: &[u8], label: Label) {
+        for &byte in opcode.iter().chain(&[0; 4]) {
+            self.encoder.write_u8(byte);
+        }
+        self.at += opcode.len() + 4;
+        self.open.push((self.at - 4, label));
+    }
+
+    pub(crate) fn jump(&mut self, to: Label) {
+        self.displacement(&[0xe9], to);
+    }
+
+    pub(crate) fn jump_if(&mut self, when: When, to: Label) {
+        self.displacement(&[0x0f, 0x80 | when as u8], to);
+    }
+
+    pub(crate) fn call(&mut self, to: Label) {
+        self.displacement(&[0xe8], to);
+    }
+
+    /// The code; `None` if it is not to be used.
+    pub(crate) fn finish(mut self) -> Option<Vec<u8>> {
+        let mut code = self.encoder.take_buffer();
+        for (at, label) in self.open {
+            let target = i64::try_from((*self.labels.get(label.0)?)?).ok()?;
+            let distance = i32::try_from(target - i64::try_from(at + 4).ok()?).ok()?;
+            code.get_mut(at..at + 4)?.copy_from_slice(&distance.to_le_bytes());
+        }
+        (!self.broken).then_some(code)
+    }
+}
+
+/// A word of memory behind a register.
+pub(crate) fn at(base: Register, offset: i64) -> MemoryOperand {
+    MemoryOperand::with_base_displ(base, offset)
+}
+
+/// Shorthands for general registers.
+impl Assembler {
+    /// `register = [base + offset]`, 32 bits.
+    pub(crate) fn load32(&mut self, register: Register, from: MemoryOperand) {
+        self.add(Instruction::with2(Code::Mov_r32_rm32, register, from));
+    }
+
+    pub(crate) fn store32(&mut self, to: MemoryOperand, register: Register) {
+        self.add(Instruction::with2(Code::Mov_rm32_r32, to, register));
+    }
+
+    pub(crate) fn load64(&mut self, register: Register, from: MemoryOperand) {
+        self.add(Instruction::with2(Code::Mov_r64_rm64, register, from));
+    }
+
+    pub(crate) fn store64(&mut self, to: MemoryOperand, register: Register) {
+        self.add(Instruction::with2(Code::Mov_rm64_r64, to, register));
+    }
+
+    pub(crate) fn move64(&mut self, to: Register, from: Register) {
+        self.add(Instruction::with2(Code::Mov_r64_rm64, to, from));
+    }
+
+    pub(crate) fn push(&mut self, register: Register) {
+        self.add(Instruction::with1(Code::Push_r64, register));
+    }
+
+    pub(crate) fn pop(&mut self, register: Register) {
+        self.add(Instruction::with1(Code::Pop_r64, register));
+    }
+
+    pub(crate) fn ret(&mut self) {
+        self.add(Ok(Instruction::with(Code::Retnq)));
+    }
+}
+
+/// Words that code reads: values for all lanes, and values for each lane of a strip.
+#[derive(Default)]
+pub(crate) struct Pool {
+    words: Vec<u32>,
+}
+
+impl Pool {
+    /// The offset of words that begin at a multiple of `count` words.
+    fn place(&mut self, words: &[u32], count: usize) -> i64 {
+        let known = self.words.chunks(count).position(|chunk| chunk == words);
+        let index = known.map_or_else(
+            || {
+                while self.words.len() % count != 0 {
+                    self.words.push(0);
+                }
+                self.words.extend_from_slice(words);
+                self.words.len() - count
+            },
+            |chunk| chunk * count,
+        );
+        4 * i64::try_from(index).unwrap_or(0)
+    }
+
+    /// The offset of a word.
+    pub(crate) fn word(&mut self, word: u32) -> i64 {
+        self.place(&[word], 1)
+    }
+
+    /// The offset of a word of 64 bits.
+    pub(crate) fn double(&mut self, bits: u64) -> i64 {
+        let [low, high] = [bits & 0xffff_ffff, bits >> 32].map(|word| u32::try_from(word).unwrap_or(0));
+        self.place(&[low, high], 2)
+    }
+
+    /// The offset of a vector of eight words.
+    pub(crate) fn eight(&mut self, words: [u32; 8]) -> i64 {
+        self.place(&words, 8)
+    }
+
+    pub(crate) fn into_words(self) -> Box<[u32]> {
+        self.words.into_boxed_slice()
+    }
+}

@@ -1,0 +1,921 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The words in which `ops` says what an operation does: vectors of one strip, in either width.
+//!
+//! A destination is a host register. It may be the same as that of a source, so an operation writes
+//! it in its last word, or when no source is needed any more. Temporaries are free again behind the
+//! instruction. Lanes that are not active may hold anything: only masks and stores to rows leave
+//! them out.
+//!
+//! Words that jump ([`Emit::cold`]) put what is rare behind the code. What vectors do not decide,
+//! [`Emit::mend`] hands to the engine, lane by lane, and goes on.
+//!
+//! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register, both
+//! advanced to the strip; `r9` the first scalar register, `rdx` the context, `rcx` the pool, `r8`
+//! the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a mask.
+
+use crate::assembler::{at, Assembler, Label, Pool, When};
+use crate::context::{Context, Mending};
+use crate::width::{self, Both, Width};
+use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+use std::collections::HashMap;
+use std::mem::offset_of;
+use vkfd_isa::{Op, Operand};
+
+/// A source of 32 bits for each lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Src {
+    Reg(Register),
+    /// A row in memory.
+    Row(MemoryOperand),
+    /// A word in memory, for all lanes.
+    All(MemoryOperand),
+    Const(u32),
+}
+
+/// A mask of lanes: a mask register, or a vector whose highest bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mask {
+    K(Register),
+    V(Register),
+}
+
+/// Comparisons of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Equal,
+    Less,
+    LessOrEqual,
+    NotEqual,
+    NotLess,
+    Greater,
+}
+
+/// The lanes that are active.
+const EXEC: Register = Register::K1;
+/// The highest bit of a word.
+const SIGN: u32 = 1 << 31;
+/// What quiets a NaN.
+pub(crate) const QUIET: u32 = 1 << 22;
+const EXPONENT: u32 = 0x7f80_0000;
+/// Predicates of comparisons of singles, as the host has them.
+pub(crate) mod is {
+    pub(crate) const EQ: u32 = 0x00;
+    pub(crate) const UNORDERED: u32 = 0x03;
+    pub(crate) const NEQ: u32 = 0x04;
+    pub(crate) const ORDERED: u32 = 0x07;
+    pub(crate) const NLG: u32 = 0x08;
+    pub(crate) const FALSE: u32 = 0x0b;
+    pub(crate) const LG: u32 = 0x0c;
+    pub(crate) const TRUE: u32 = 0x0f;
+    pub(crate) const LT: u32 = 0x11;
+    pub(crate) const LE: u32 = 0x12;
+    pub(crate) const NLT: u32 = 0x15;
+    pub(crate) const NLE: u32 = 0x16;
+    pub(crate) const NGE: u32 = 0x19;
+    pub(crate) const NGT: u32 = 0x1a;
+    pub(crate) const GE: u32 = 0x1d;
+    pub(crate) const GT: u32 = 0x1e;
+}
+
+type Cold = Box<dyn FnOnce(&mut Emit)>;
+
+/// What writes the code of strips.
+pub(crate) struct Emit {
+    pub(crate) asm: Assembler,
+    pub(crate) pool: Pool,
+    pub(crate) width: Width,
+    /// Host registers of rows.
+    homes: HashMap<u16, usize>,
+    /// The first temporary, one behind the last, and how many the instruction has taken.
+    temps: (usize, usize),
+    taken: usize,
+    /// Mask registers that the instruction has taken.
+    masks: usize,
+    /// Masks that are in registers, by the scalar register or place in the trace.
+    cached: Vec<(MaskPlace, Mask)>,
+    /// Which register a mask is kept in next.
+    turn: usize,
+    cold: Vec<(usize, usize, Label, Cold)>,
+    /// The routine that saves registers and calls the engine, if it is needed.
+    mender: Option<Label>,
+    /// All active lanes are mended, for tests.
+    pub(crate) mends_all: bool,
+}
+
+/// Where a mask is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaskPlace {
+    Scalar(u8),
+    Trace(i64),
+}
+
+impl Emit {
+    /// `homes`: which rows are in host registers, from the first one on. One of the others is for
+    /// masks if `masks`, in a narrow strip.
+    pub(crate) fn new(width: Width, homes: HashMap<u16, usize>, first: usize) -> Emit {
+        let end = if width.is_wide() { width.vectors() } else { width.vectors() - 2 };
+        Emit {
+            asm: Assembler::new(),
+            pool: Pool::default(),
+            width,
+            homes,
+            temps: (first, end),
+            taken: 0,
+            masks: 0,
+            cached: Vec::new(),
+            turn: 0,
+            cold: Vec::new(),
+            mender: None,
+            mends_all: false,
+        }
+    }
+
+    /// The next instruction begins.
+    pub(crate) fn begin(&mut self) {
+        (self.taken, self.masks) = (0, 0);
+    }
+
+    /// A vector register that is free until the instruction ends.
+    pub(crate) fn temp(&mut self) -> Register {
+        let n = self.temps.0 + self.taken;
+        self.taken += 1;
+        if n >= self.temps.1 {
+            self.asm.fail();
+        }
+        self.width.vector(n.min(self.temps.1 - 1))
+    }
+
+    fn temp_mask(&mut self) -> Mask {
+        if !self.width.is_wide() {
+            return Mask::V(self.temp());
+        }
+        self.masks += 1;
+        match self.masks {
+            1 => Mask::K(Register::K6),
+            2 => Mask::K(Register::K7),
+            _ => {
+                self.asm.fail();
+                Mask::K(Register::K7)
+            }
+        }
+    }
+
+    /// Where EXEC is in narrow strips.
+    pub(crate) fn exec_vector(&self) -> Register {
+        self.width.vector(self.width.vectors() - 1)
+    }
+
+    fn row(row: u16) -> MemoryOperand {
+        at(Register::RDI, 256 * i64::from(row))
+    }
+
+    /// A row, where it is.
+    pub(crate) fn row_source(&self, row: u16) -> Src {
+        self.homes.get(&row).map_or_else(|| Src::Row(Emit::row(row)), |&n| Src::Reg(self.width.vector(n)))
+    }
+
+    /// The register that a row's new value is made in.
+    pub(crate) fn row_destination(&mut self, row: u16) -> Register {
+        match self.homes.get(&row) {
+            Some(&n) => self.width.vector(n),
+            None => self.temp(),
+        }
+    }
+
+    /// Stores a new value of a row that is in no host register.
+    pub(crate) fn settle(&mut self, row: u16, value: Register) {
+        if !self.homes.contains_key(&row) {
+            self.store(row, value);
+        }
+    }
+
+    /// Loads a row into its host register.
+    pub(crate) fn fetch(&mut self, row: u16) {
+        if let Some(&n) = self.homes.get(&row) {
+            let code = width::LOAD.of(self.width);
+            self.asm.add(Instruction::with2(code, self.width.vector(n), Emit::row(row)));
+        }
+    }
+
+    /// Stores a row's host register.
+    pub(crate) fn keep(&mut self, row: u16) {
+        if let Some(&n) = self.homes.get(&row) {
+            self.begin();
+            self.store(row, self.width.vector(n));
+        }
+    }
+
+    /// Stores the active lanes of a row.
+    fn store(&mut self, row: u16, value: Register) {
+        let (place, code) = (Emit::row(row), width::STORE.of(self.width));
+        if self.width.is_wide() {
+            self.masked(EXEC, Instruction::with2(code, place, value));
+            return;
+        }
+        let (old, exec) = (self.temp(), self.exec_vector());
+        self.asm.add(Instruction::with2(width::LOAD.of(self.width), old, place));
+        self.asm.add(Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, old, old, value, exec));
+        self.asm.add(Instruction::with2(code, place, old));
+    }
+
+    fn masked(&mut self, mask: Register, instruction: Result<Instruction, IcedError>) {
+        self.asm.add(instruction.map(|mut instruction| {
+            instruction.set_op_mask(mask);
+            instruction
+        }));
+    }
+
+    fn constant(&mut self, word: u32) -> MemoryOperand {
+        at(Register::RCX, self.pool.word(word))
+    }
+
+    /// A source in a register: its own, or `room`.
+    fn in_register(&mut self, source: Src, room: Register) -> Register {
+        let width = self.width;
+        match source {
+            Src::Reg(register) => return register,
+            Src::Row(place) => self.asm.add(Instruction::with2(width::LOAD.of(width), room, place)),
+            Src::All(place) => self.asm.add(Instruction::with2(width::SPLAT.of(width), room, place)),
+            Src::Const(0) => {
+                self.asm.add(Instruction::with3(width::XOR.of(width), room, room, room));
+            }
+            Src::Const(word) => {
+                let place = self.constant(word);
+                self.asm.add(Instruction::with2(width::SPLAT.of(width), room, place));
+            }
+        }
+        room
+    }
+
+    /// A source in a register, which may be a temporary.
+    pub(crate) fn reg(&mut self, source: Src) -> Register {
+        if let Src::Reg(register) = source {
+            return register;
+        }
+        let room = self.temp();
+        self.in_register(source, room)
+    }
+
+    /// `d = a`.
+    pub(crate) fn mov(&mut self, d: Register, a: Src) {
+        match a {
+            Src::Reg(a) if a == d => {}
+            Src::Reg(a) => self.asm.add(Instruction::with2(width::MOVE.of(self.width), d, a)),
+            _ => {
+                self.in_register(a, d);
+            }
+        }
+    }
+
+    /// An instruction with two operands and a last one that may be in memory.
+    fn last3(&mut self, code: Code, d: Register, a: Register, b: Src) -> Result<Instruction, IcedError> {
+        match b {
+            Src::Reg(b) => Instruction::with3(code, d, a, b),
+            Src::Row(place) => Instruction::with3(code, d, a, place),
+            Src::All(_) | Src::Const(_) => {
+                let place = match b {
+                    Src::All(place) => place,
+                    Src::Const(word) => self.constant(word),
+                    _ => at(Register::RCX, 0),
+                };
+                if self.width.is_wide() {
+                    return Instruction::with3(code, d, a, broadcast(place));
+                }
+                let b = self.reg(b);
+                Instruction::with3(code, d, a, b)
+            }
+        }
+    }
+
+    /// `d = a op b`.
+    pub(crate) fn op(&mut self, op: Both, d: Register, a: Src, b: Src) {
+        let before = self.taken;
+        let a = if b == Src::Reg(d) { self.reg(a) } else { self.in_register(a, d) };
+        let instruction = self.last3(op.of(self.width), d, a, b);
+        self.asm.add(instruction);
+        self.taken = before;
+    }
+
+    /// The same of an operation whose operands may be exchanged.
+    pub(crate) fn either(&mut self, op: Both, d: Register, a: Src, b: Src) {
+        if matches!(a, Src::Reg(_)) {
+            self.op(op, d, a, b);
+        } else {
+            self.op(op, d, b, a);
+        }
+    }
+
+    /// `d = op a`.
+    pub(crate) fn op1(&mut self, op: Both, d: Register, a: Src) {
+        let a = self.in_register(a, d);
+        self.asm.add(Instruction::with2(op.of(self.width), d, a));
+    }
+
+    fn immediate(&mut self, op: Both, d: Register, a: Src, by: u32) {
+        let a = self.in_register(a, d);
+        self.asm.add(Instruction::with3(op.of(self.width), d, a, by));
+    }
+
+    fn shift(&mut self, (by_vector, by_number): (Both, Both), d: Register, a: Src, by: Src) {
+        let before = self.taken;
+        if let Src::Const(by) = by {
+            self.immediate(by_number, d, a, by & 31);
+            self.taken = before;
+            return;
+        }
+        let by = {
+            let room = self.temp();
+            self.either(width::AND, room, by, Src::Const(31));
+            room
+        };
+        self.op(by_vector, d, a, Src::Reg(by));
+        self.taken = before;
+    }
+
+    /// Shifts by the low five bits of `by`.
+    pub(crate) fn shl(&mut self, d: Register, a: Src, by: Src) {
+        self.shift((width::SHL, width::SHL_BY), d, a, by);
+    }
+
+    pub(crate) fn shr(&mut self, d: Register, a: Src, by: Src) {
+        self.shift((width::SHR, width::SHR_BY), d, a, by);
+    }
+
+    pub(crate) fn sar(&mut self, d: Register, a: Src, by: Src) {
+        self.shift((width::SAR, width::SAR_BY), d, a, by);
+    }
+
+    /// The low word of the pair `high:low`, shifted right by the low five bits of `by`.
+    pub(crate) fn align(&mut self, d: Register, high: Src, low: Src, by: Src) {
+        let before = self.taken;
+        self.align_with(d, high, low, by);
+        self.taken = before;
+    }
+
+    fn align_with(&mut self, d: Register, high: Src, low: Src, by: Src) {
+        match by {
+            Src::Const(by) if by & 31 == 0 => self.mov(d, low),
+            Src::Const(by) if self.width.is_wide() && high == low => {
+                let a = self.in_register(low, d);
+                self.asm.add(Instruction::with3(Code::EVEX_Vprord_zmm_k1z_zmmm512b32_imm8, d, a, by & 31));
+            }
+            Src::Const(by) => {
+                let up = self.temp();
+                self.shl(up, high, Src::Const(32 - (by & 31)));
+                self.shr(d, low, Src::Const(by));
+                self.op(width::OR, d, Src::Reg(d), Src::Reg(up));
+            }
+            _ => {
+                let (down, up) = (self.temp(), self.temp());
+                self.either(width::AND, down, by, Src::Const(31));
+                let all = self.reg(Src::Const(32));
+                self.op(width::SUB, up, Src::Reg(all), Src::Reg(down));
+                // A shift by 32 leaves nothing.
+                self.op(width::SHL, up, high, Src::Reg(up));
+                self.op(width::SHR, d, low, Src::Reg(down));
+                self.op(width::OR, d, Src::Reg(d), Src::Reg(up));
+            }
+        }
+    }
+
+    /// `d = a * b + c`, rounded once. Of NaNs `a` counts first, then `b`, then `c`.
+    pub(crate) fn fma(&mut self, d: Register, a: Src, b: Src, c: Src) {
+        let before = self.taken;
+        let a = self.reg(a);
+        let into = if c != Src::Reg(d) && (a == d || b == Src::Reg(d)) { self.temp() } else { d };
+        self.mov(into, c);
+        let instruction = self.last3(width::FMA.of(self.width), into, a, b);
+        self.asm.add(instruction);
+        self.mov(d, Src::Reg(into));
+        self.taken = before;
+    }
+
+    /// Rounds to an integer: 8 to the nearest, 9 down, 10 up, 11 towards zero.
+    pub(crate) fn round(&mut self, d: Register, a: Src, how: u32) {
+        self.immediate(width::ROUND, d, a, how);
+    }
+
+    /// The high words of products.
+    pub(crate) fn mul_high(&mut self, d: Register, a: Src, b: Src) {
+        let before = self.taken;
+        let (a, b) = (self.reg(a), self.reg(b));
+        let (even, odd, other) = (self.temp(), self.temp(), self.temp());
+        self.op(width::MUL_WIDE, even, Src::Reg(a), Src::Reg(b));
+        self.immediate(width::SHR64_BY, odd, Src::Reg(a), 32);
+        self.immediate(width::SHR64_BY, other, Src::Reg(b), 32);
+        self.op(width::MUL_WIDE, odd, Src::Reg(odd), Src::Reg(other));
+        self.immediate(width::SHR64_BY, even, Src::Reg(even), 32);
+        if self.width.is_wide() {
+            self.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, 0xaaaa_u32));
+            self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_r32, Register::K7, Register::EAX));
+            self.blend(even, Mask::K(Register::K7), Src::Reg(odd));
+            self.mov(d, Src::Reg(even));
+        } else {
+            self.asm.add(Instruction::with4(Code::VEX_Vpblendd_ymm_ymm_ymmm256_imm8, d, even, odd, 0xaa_u32));
+        }
+        self.taken = before;
+    }
+
+    /// `d` becomes `a` where the mask is.
+    pub(crate) fn blend(&mut self, d: Register, mask: Mask, a: Src) {
+        let width = self.width;
+        match (mask, a) {
+            (Mask::K(k), Src::Reg(a)) => self.masked(k, Instruction::with2(width::MOVE.of(width), d, a)),
+            (Mask::K(k), Src::Row(place)) => self.masked(k, Instruction::with2(width::LOAD.of(width), d, place)),
+            (Mask::K(k), Src::All(place)) => self.masked(k, Instruction::with2(width::SPLAT.of(width), d, place)),
+            (Mask::K(k), Src::Const(word)) => {
+                let place = self.constant(word);
+                self.masked(k, Instruction::with2(width::SPLAT.of(width), d, place));
+            }
+            (Mask::V(mask), a) => {
+                let a = self.reg(a);
+                self.asm.add(Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, d, d, a, mask));
+            }
+        }
+    }
+
+    fn last4(&mut self, code: Code, d: Register, a: Register, b: Src, by: u32) -> Result<Instruction, IcedError> {
+        match b {
+            Src::Reg(b) => Instruction::with4(code, d, a, b, by),
+            Src::Row(place) => Instruction::with4(code, d, a, place, by),
+            Src::All(place) if self.width.is_wide() => Instruction::with4(code, d, a, broadcast(place), by),
+            Src::Const(word) if self.width.is_wide() => {
+                let place = self.constant(word);
+                Instruction::with4(code, d, a, broadcast(place), by)
+            }
+            b => {
+                let b = self.reg(b);
+                Instruction::with4(code, d, a, b, by)
+            }
+        }
+    }
+
+    /// The mask of a comparison of singles, of active lanes.
+    pub(crate) fn test(&mut self, mask: Mask, a: Src, b: Src, predicate: u32) {
+        let before = self.taken;
+        let a = self.reg(a);
+        match mask {
+            Mask::K(k) => {
+                let instruction = self.last4(Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, k, a, b, predicate);
+                self.masked(EXEC, instruction);
+            }
+            Mask::V(v) => {
+                let instruction = self.last4(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, v, a, b, predicate);
+                self.asm.add(instruction);
+            }
+        }
+        self.taken = before;
+    }
+
+    /// The mask of a comparison of integers, of active lanes.
+    pub(crate) fn compare(&mut self, mask: Mask, a: Src, b: Src, order: Order, signed: bool) {
+        let before = self.taken;
+        self.compare_with(mask, a, b, order, signed);
+        self.taken = before;
+    }
+
+    fn compare_with(&mut self, mask: Mask, a: Src, b: Src, order: Order, signed: bool) {
+        let v = match mask {
+            Mask::K(k) => {
+                let predicate = match order {
+                    Order::Equal => 0,
+                    Order::Less => 1,
+                    Order::LessOrEqual => 2,
+                    Order::NotEqual => 4,
+                    Order::NotLess => 5,
+                    Order::Greater => 6,
+                };
+                let code = if signed {
+                    Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8
+                } else {
+                    Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8
+                };
+                let a = self.reg(a);
+                let instruction = self.last4(code, k, a, b, predicate);
+                self.masked(EXEC, instruction);
+                return;
+            }
+            Mask::V(v) => v,
+        };
+        let (mut a, mut b) = (Src::Reg(self.reg(a)), Src::Reg(self.reg(b)));
+        let equal = matches!(order, Order::Equal | Order::NotEqual);
+        if !signed && !equal {
+            for source in [&mut a, &mut b] {
+                let turned = self.temp();
+                self.op(width::XOR, turned, *source, Src::Const(SIGN));
+                *source = Src::Reg(turned);
+            }
+        }
+        let (greater, same) = (
+            Both(Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, Code::INVALID),
+            Both(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID),
+        );
+        match order {
+            Order::Equal | Order::NotEqual => self.op(same, v, a, b),
+            Order::Less | Order::NotLess => self.op(greater, v, b, a),
+            Order::Greater | Order::LessOrEqual => self.op(greater, v, a, b),
+        }
+        if matches!(order, Order::NotEqual | Order::NotLess | Order::LessOrEqual) {
+            self.invert(v);
+        }
+    }
+
+    /// The mask of a comparison into a temporary mask.
+    pub(crate) fn tested(&mut self, a: Src, b: Src, predicate: u32) -> Mask {
+        let mask = self.temp_mask();
+        self.test(mask, a, b, predicate);
+        mask
+    }
+
+    pub(crate) fn compared(&mut self, a: Src, b: Src, order: Order, signed: bool) -> Mask {
+        let mask = self.temp_mask();
+        self.compare(mask, a, b, order, signed);
+        mask
+    }
+
+    fn invert(&mut self, v: Register) {
+        self.op(width::XOR, v, Src::Reg(v), Src::Const(u32::MAX));
+    }
+
+    /// `one` and `two` together, in `one`.
+    pub(crate) fn unite(&mut self, one: Mask, two: Mask) {
+        match (one, two) {
+            (Mask::K(a), Mask::K(b)) => self.asm.add(Instruction::with3(Code::VEX_Korw_kr_kr_kr, a, a, b)),
+            (Mask::V(a), Mask::V(b)) => self.op(width::OR, a, Src::Reg(a), Src::Reg(b)),
+            _ => self.asm.fail(),
+        }
+    }
+
+    /// Jumps if an active lane is in the mask.
+    fn jump_if_any(&mut self, mask: Mask, to: Label) {
+        match mask {
+            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, k, k)),
+            Mask::V(v) => {
+                let exec = self.exec_vector();
+                self.asm.add(Instruction::with2(Code::VEX_Vtestps_ymm_ymmm256, v, exec));
+            }
+        }
+        self.asm.jump_if(When::NotZero, to);
+    }
+
+    /// What is done if an active lane is in the mask; the code for it lies behind all other.
+    pub(crate) fn cold(&mut self, mask: Mask, rare: impl FnOnce(&mut Emit) + 'static) {
+        let (there, back) = (self.asm.label(), self.asm.label());
+        self.jump_if_any(mask, there);
+        self.asm.bind(back);
+        let (taken, masks) = (self.taken, self.masks);
+        let whole = move |e: &mut Emit| {
+            e.asm.bind(there);
+            rare(e);
+            e.asm.jump(back);
+        };
+        self.cold.push((taken, masks, there, Box::new(whole)));
+    }
+
+    /// Has the engine compute an operation of singles where the mask is.
+    pub(crate) fn mend(&mut self, op: Op, mask: Mask, source: Register, value: Register) {
+        let mender = *self.mender.get_or_insert_with(|| self.asm.label());
+        let field = |offset: usize| i64::try_from(offset_of!(Context, mending) + offset).unwrap_or(0);
+        let store = width::STORE.of(self.width);
+        let lanes = match mask {
+            Mask::K(k) => Instruction::with2(Code::VEX_Kmovw_r32_kr, Register::EAX, k),
+            Mask::V(v) => Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, v),
+        };
+        self.asm.add(lanes);
+        self.asm.store32(at(Register::RDX, field(offset_of!(Mending, lanes))), Register::EAX);
+        let number = at(Register::RDX, field(offset_of!(Mending, op)));
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, number, u32::from(op as u16)));
+        let (sources, results) = (field(offset_of!(Mending, source)), field(offset_of!(Mending, result)));
+        self.asm.add(Instruction::with2(store, at(Register::RDX, sources), source));
+        self.asm.add(Instruction::with2(store, at(Register::RDX, results), value));
+        self.asm.call(mender);
+        self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, at(Register::RDX, results)));
+    }
+
+    /// The cold code and the routine of [`Emit::mend`].
+    pub(crate) fn finish_cold(&mut self) {
+        while let Some((taken, masks, _, rare)) = self.cold.pop() {
+            (self.taken, self.masks) = (taken, masks);
+            rare(self);
+        }
+        let Some(mender) = self.mender else { return };
+        self.asm.bind(mender);
+        let field = |offset: usize| i64::try_from(offset).unwrap_or(0);
+        let spill = field(offset_of!(Context, spill));
+        let (load, store) = (width::LOAD.of(self.width), width::STORE.of(self.width));
+        let vectors = self.width.vectors();
+        let masks: &[Register] = if self.width.is_wide() {
+            &[Register::K1, Register::K2, Register::K3, Register::K4, Register::K5, Register::K6, Register::K7]
+        } else {
+            &[]
+        };
+        let general = [
+            Register::RDI,
+            Register::RSI,
+            Register::RDX,
+            Register::RCX,
+            Register::R8,
+            Register::R9,
+            Register::R10,
+            Register::R11,
+        ];
+        for n in 0..vectors {
+            let place = at(Register::RDX, spill + 64 * field(n));
+            self.asm.add(Instruction::with2(store, place, self.width.vector(n)));
+        }
+        for (n, &mask) in masks.iter().enumerate() {
+            self.asm.add(Instruction::with2(
+                Code::VEX_Kmovw_m16_kr,
+                at(Register::RDX, spill + 2048 + 8 * field(n)),
+                mask,
+            ));
+        }
+        general.into_iter().for_each(|register| self.asm.push(register));
+        self.asm.push(Register::RBP);
+        self.asm.move64(Register::RBP, Register::RSP);
+        self.asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -16));
+        self.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+        self.asm.load64(Register::RDI, at(Register::RDX, field(offset_of!(Context, user))));
+        self.asm.add(Instruction::with2(
+            Code::Lea_r64_m,
+            Register::RSI,
+            at(Register::RDX, field(offset_of!(Context, mending))),
+        ));
+        self.asm.add(Instruction::with1(Code::Call_rm64, at(Register::RDX, field(offset_of!(Context, mend)))));
+        self.asm.move64(Register::RSP, Register::RBP);
+        self.asm.pop(Register::RBP);
+        general.into_iter().rev().for_each(|register| self.asm.pop(register));
+        for (n, &mask) in masks.iter().enumerate() {
+            self.asm.add(Instruction::with2(
+                Code::VEX_Kmovw_kr_km16,
+                mask,
+                at(Register::RDX, spill + 2048 + 8 * field(n)),
+            ));
+        }
+        for n in 0..vectors {
+            let place = at(Register::RDX, spill + 64 * field(n));
+            self.asm.add(Instruction::with2(load, self.width.vector(n), place));
+        }
+        self.asm.ret();
+    }
+
+    /// `d = a`, denormals as zeros with their signs.
+    pub(crate) fn flush(&mut self, d: Register, a: Src) {
+        let before = self.taken;
+        self.flush_with(d, a);
+        self.taken = before;
+    }
+
+    fn flush_with(&mut self, d: Register, a: Src) {
+        let a = self.reg(a);
+        if self.width.is_wide() {
+            let mask = self.constant(EXPONENT);
+            let test = Instruction::with3(Code::EVEX_Vptestnmd_kr_k1_zmm_zmmm512b32, Register::K7, a, broadcast(mask));
+            self.asm.add(test);
+            self.mov(d, Src::Reg(a));
+            let sign = self.constant(SIGN);
+            let and = Instruction::with3(width::AND.of(self.width), d, d, broadcast(sign));
+            self.masked(Register::K7, and);
+            return;
+        }
+        let (low, zero) = (self.temp(), self.temp());
+        self.op(width::AND, low, Src::Reg(a), Src::Const(EXPONENT));
+        self.op(width::XOR, zero, Src::Reg(zero), Src::Reg(zero));
+        self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, low, low, zero));
+        self.op(width::AND, zero, Src::Reg(a), Src::Const(SIGN));
+        self.mov(d, Src::Reg(a));
+        self.blend(d, Mask::V(low), Src::Reg(zero));
+    }
+
+    /// The register for a mask that is kept until another takes its place.
+    fn kept_mask(&mut self) -> Mask {
+        let mask = if self.width.is_wide() {
+            let all = [Register::K2, Register::K3, Register::K4, Register::K5];
+            self.turn += 1;
+            Mask::K(all[self.turn % all.len()])
+        } else {
+            Mask::V(self.width.vector(self.width.vectors() - 2))
+        };
+        self.cached.retain(|(_, other)| *other != mask);
+        mask
+    }
+
+    /// Forgets masks in registers: what comes next is reached from elsewhere, too.
+    pub(crate) fn forget_masks(&mut self) {
+        self.cached.clear();
+    }
+
+    fn mask_place(place: MaskPlace) -> MemoryOperand {
+        match place {
+            MaskPlace::Scalar(n) => at(Register::RSI, 4 * i64::from(n)),
+            MaskPlace::Trace(offset) => {
+                MemoryOperand::with_base_index_scale_displ_size(Register::R8, Register::R11, 1, offset, 1)
+            }
+        }
+    }
+
+    /// A mask of the wave.
+    pub(crate) fn mask(&mut self, place: MaskPlace) -> Mask {
+        if let Some((_, mask)) = self.cached.iter().find(|(other, _)| *other == place) {
+            return *mask;
+        }
+        let (mask, from) = (self.kept_mask(), Emit::mask_place(place));
+        match mask {
+            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, from)),
+            Mask::V(v) => {
+                self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
+                self.spread(v);
+            }
+        }
+        self.cached.push((place, mask));
+        mask
+    }
+
+    /// A vector of the mask whose bits are in `eax`.
+    pub(crate) fn spread(&mut self, v: Register) {
+        let small = Register::XMM0 + (v as u32 - Register::YMM0 as u32);
+        let bits = at(Register::RCX, self.pool.eight([1, 2, 4, 8, 16, 32, 64, 128]));
+        self.asm.add(Instruction::with2(Code::VEX_Vmovd_xmm_rm32, small, Register::EAX));
+        self.asm.add(Instruction::with2(Code::VEX_Vpbroadcastd_ymm_xmmm32, v, small));
+        self.asm.add(Instruction::with3(Code::VEX_Vpand_ymm_ymm_ymmm256, v, v, bits));
+        self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, v, v, bits));
+    }
+
+    /// Makes a mask and gives it to a scalar register; NULL takes nothing.
+    pub(crate) fn set_mask(&mut self, n: u8, make: impl FnOnce(&mut Emit, Mask)) {
+        let mask = if self.width.is_wide() { self.kept_mask() } else { self.temp_mask() };
+        make(self, mask);
+        if n == Operand::NULL {
+            return;
+        }
+        self.cached.retain(|(place, _)| *place != MaskPlace::Scalar(n));
+        let to = Emit::mask_place(MaskPlace::Scalar(n));
+        match mask {
+            Mask::K(k) => {
+                self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
+                self.cached.push((MaskPlace::Scalar(n), mask));
+            }
+            Mask::V(v) => {
+                let kept = self.kept_mask();
+                let Mask::V(register) = kept else { return };
+                let exec = self.exec_vector();
+                self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
+                self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, register));
+                self.asm.add(Instruction::with2(Code::Mov_rm8_r8, to, Register::AL));
+                self.cached.push((MaskPlace::Scalar(n), kept));
+            }
+        }
+    }
+
+    /// Gives zeros to a scalar register's part of a mask.
+    pub(crate) fn clear_mask(&mut self, n: u8) {
+        let to = Emit::mask_place(MaskPlace::Scalar(n));
+        self.asm.add(if self.width.is_wide() {
+            Instruction::with2(Code::Mov_rm16_imm16, to, 0u32)
+        } else {
+            Instruction::with2(Code::Mov_rm8_imm8, to, 0u32)
+        });
+    }
+
+    /// EXEC of the strip; jumps if no lane is active. `is_open`: a fault, all lanes are.
+    pub(crate) fn load_exec(&mut self, none: Label, is_open: bool) {
+        let from = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
+        if self.width.is_wide() {
+            self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, EXEC, from));
+            self.asm.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, EXEC, EXEC));
+            self.asm.jump_if(When::Zero, none);
+            if is_open {
+                self.asm.add(Instruction::with3(Code::VEX_Kxnorw_kr_kr_kr, EXEC, EXEC, EXEC));
+            }
+            return;
+        }
+        self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+        self.asm.jump_if(When::Zero, none);
+        if is_open {
+            self.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, 0xff_u32));
+        }
+        let exec = self.exec_vector();
+        self.spread(exec);
+    }
+}
+
+/// A word of memory for all lanes.
+fn broadcast(mut place: MemoryOperand) -> MemoryOperand {
+    place.is_broadcast = true;
+    place
+}
+
+/// Masks that are used one after the other, and double precision.
+impl Emit {
+    /// Makes something that needs mask registers, which but for its result are free again.
+    pub(crate) fn once(&mut self, make: impl FnOnce(&mut Emit) -> Mask) -> Mask {
+        let before = (self.masks, self.taken);
+        self.masks = 0;
+        let mask = make(self);
+        (self.masks, self.taken) = before;
+        mask
+    }
+
+    /// Lanes of `one` that are in `two`.
+    pub(crate) fn intersect(&mut self, one: Mask, two: Mask) {
+        match (one, two) {
+            (Mask::K(a), Mask::K(b)) => self.asm.add(Instruction::with3(Code::VEX_Kandw_kr_kr_kr, a, a, b)),
+            (Mask::V(a), Mask::V(b)) => self.op(width::AND, a, Src::Reg(a), Src::Reg(b)),
+            _ => self.asm.fail(),
+        }
+    }
+
+    fn half(&self, register: Register) -> Register {
+        let smaller = if self.width.is_wide() { Register::YMM0 } else { Register::XMM0 };
+        smaller + (register as u32 - self.width.vector(0) as u32)
+    }
+
+    /// A word of 64 bits for all lanes.
+    fn splat64(&mut self, d: Register, bits: u64) {
+        let place = at(Register::RCX, self.pool.double(bits));
+        self.asm.add(Instruction::with2(width::SPLAT64.of(self.width), d, place));
+    }
+
+    /// `value` = 1 / sqrt(source), and where its double precision is so near to the middle between
+    /// two singles that it does not decide.
+    pub(crate) fn rsq(&mut self, value: Register, source: Register) -> Mask {
+        let width = self.width;
+        let (wide, near, one) = (self.temp(), [self.temp(), self.temp()], self.temp());
+        self.splat64(one, 1f64.to_bits());
+        for (n, near) in near.into_iter().enumerate() {
+            let mut from = self.half(source);
+            if n == 1 {
+                from = self.half(wide);
+                self.asm.add(Instruction::with3(width::HIGH_HALF.of(width), from, source, 1u32));
+            }
+            self.asm.add(Instruction::with2(width::DOUBLES.of(width), wide, from));
+            self.asm.add(Instruction::with2(width::DSQRT.of(width), wide, wide));
+            self.asm.add(Instruction::with3(width::DDIV.of(width), wide, one, wide));
+            let to = if n == 0 { self.half(value) } else { self.half(near) };
+            self.asm.add(Instruction::with2(width::SINGLES.of(width), to, wide));
+            if n == 1 {
+                self.asm.add(Instruction::with4(width::JOIN_HALVES.of(width), value, value, to, 1u32));
+            }
+            self.near_tie(near, wide);
+        }
+        if self.mends_all {
+            for near in near {
+                self.asm.add(Instruction::with3(width::XOR.of(width), near, near, near));
+            }
+        }
+        self.join_near(near)
+    }
+
+    /// Zeros in the words of 64 bits of `near` where a double is near the middle between singles.
+    fn near_tie(&mut self, near: Register, double: Register) {
+        let width = self.width;
+        let word = |e: &mut Emit, bits: u64| at(Register::RCX, e.pool.double(bits));
+        // The bits that a single does not have, from a little less than their middle.
+        let steps = [
+            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), 0x1fff_ffff_u64),
+            (
+                Both(Code::VEX_Vpaddq_ymm_ymm_ymmm256, Code::EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64),
+                8u64.wrapping_sub(1 << 28),
+            ),
+            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), !15u64),
+        ];
+        let mut from = double;
+        for (code, bits) in steps {
+            let place = word(self, bits);
+            if width.is_wide() {
+                self.asm.add(Instruction::with3(code.of(width), near, from, broadcast(place)));
+            } else {
+                let room = self.temp();
+                self.taken -= 1;
+                self.asm.add(Instruction::with2(width::SPLAT64.of(width), room, place));
+                self.asm.add(Instruction::with3(code.of(width), near, from, room));
+            }
+            from = near;
+        }
+    }
+
+    /// The mask of the lanes whose words of 64 bits are zero.
+    fn join_near(&mut self, near: [Register; 2]) -> Mask {
+        let [low, high] = near;
+        if self.width.is_wide() {
+            for (k, near) in [(Register::K6, low), (Register::K7, high)] {
+                self.asm.add(Instruction::with3(Code::EVEX_Vptestnmq_kr_k1_zmm_zmmm512b64, k, near, near));
+            }
+            self.asm.add(Instruction::with3(Code::VEX_Kunpckbw_kr_kr_kr, Register::K6, Register::K7, Register::K6));
+            self.asm.add(Instruction::with3(Code::VEX_Kandw_kr_kr_kr, Register::K6, Register::K6, EXEC));
+            self.masks = 1;
+            return Mask::K(Register::K6);
+        }
+        let zero = self.temp();
+        self.taken -= 1;
+        self.asm.add(Instruction::with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, zero, zero, zero));
+        for near in [low, high] {
+            self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqq_ymm_ymm_ymmm256, near, near, zero));
+        }
+        // Even words of both; each half of 128 bits has its own.
+        self.asm.add(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, low, low, high, 0x88u32));
+        self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, low, low, 0xd8u32));
+        Mask::V(low)
+    }
+}

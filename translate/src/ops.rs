@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The vector operations that are translated, one line each: what an operation does to a strip, in
+//! the words of [`Emit`]. Both widths come from the same line.
+//!
+//! A line has the destination `d` and the sources. The destination may be one of the sources: it is
+//! written last. Lines under `Singles` need a MODE that rounds to nearest, keeps denormals and
+//! quiets NaNs; lines under `Any` do not care.
+//!
+//! What is not here, the engine's own handlers execute; so an operation is added when it is hot.
+
+use crate::emit::{is, Emit, Mask, Order, Src, QUIET};
+use crate::width;
+use iced_x86::Register;
+use vkfd_isa::Op;
+
+/// What MODE has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Any,
+    /// The usual MODE; sources may be negated and have absolute values, results may be clamped.
+    Singles,
+    /// The usual MODE; sources are integers.
+    Rounded,
+}
+
+/// An operation's shape, and what writes its code.
+#[derive(Clone, Copy)]
+pub(crate) enum How {
+    Unary(fn(&mut Emit, Register, Src)),
+    Binary(fn(&mut Emit, Register, Src, Src)),
+    Ternary(fn(&mut Emit, Register, Src, Src, Src)),
+    /// Makes a mask.
+    Compare(fn(&mut Emit, Mask, Src, Src)),
+    /// `d = mask ? b : a`.
+    Choose,
+    /// A sum or difference: the first temporary has the result, the mask the carry out.
+    Carry(Carry),
+}
+
+/// A sum or difference with a carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carry {
+    pub(crate) subtract: bool,
+    /// The second source comes first.
+    pub(crate) reversed: bool,
+    pub(crate) inward: bool,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Operation {
+    pub(crate) needs: Needs,
+    pub(crate) how: How,
+    /// The destination is the third source, too.
+    pub(crate) tied: bool,
+}
+
+macro_rules! operations {
+    ($($shape:ident $needs:ident $tied:literal |$e:ident, $d:ident, $args:tt| { $($op:ident => $body:expr;)* })*) => {
+        fn plain(op: Op) -> Option<Operation> {
+            Some(match op {
+                $($(Op::$op => {
+                    operations!(@ function $shape $e $d $args $body);
+                    Operation { needs: Needs::$needs, how: How::$shape(write), tied: $tied }
+                })*)*
+                _ => return None,
+            })
+        }
+    };
+    (@ function $shape:ident $e:ident $d:ident ($($arg:ident),+) $body:expr) => {
+        fn write($e: &mut Emit, $d: operations!(@ $shape), $($arg: Src),+) {
+            $body;
+        }
+    };
+    (@ Compare) => { Mask };
+    (@ $shape:ident) => { Register };
+}
+
+/// The low 24 bits, with their sign.
+fn signed24(e: &mut Emit, a: Src) -> Src {
+    let d = e.temp();
+    e.shl(d, a, Src::Const(8));
+    e.sar(d, Src::Reg(d), Src::Const(8));
+    Src::Reg(d)
+}
+
+fn low(e: &mut Emit, a: Src, bits: u32) -> Src {
+    let d = e.temp();
+    e.either(width::AND, d, a, Src::Const(bits));
+    Src::Reg(d)
+}
+
+/// The high words of the products of words with signs.
+fn signed_high(e: &mut Emit, d: Register, a: Src, b: Src) {
+    let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+    let (less, other) = (e.temp(), e.temp());
+    e.sar(less, a, Src::Const(31));
+    e.op(width::AND, less, Src::Reg(less), b);
+    e.sar(other, b, Src::Const(31));
+    e.op(width::AND, other, Src::Reg(other), a);
+    e.op(width::ADD, less, Src::Reg(less), Src::Reg(other));
+    e.mul_high(other, a, b);
+    e.op(width::SUB, d, Src::Reg(other), Src::Reg(less));
+}
+
+/// The smaller number, or the larger one. Of zeros the negative one is the smaller; what comes of
+/// NaNs is picked behind the code.
+fn extreme(e: &mut Emit, a: Src, b: Src, largest: bool) -> Register {
+    let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+    let (value, other) = (e.temp(), e.temp());
+    let (pick, both) = if largest { (width::FMAX, width::AND) } else { (width::FMIN, width::OR) };
+    e.op(pick, value, a, b);
+    e.op(pick, other, b, a);
+    e.op(both, value, Src::Reg(value), Src::Reg(other));
+    let nan = e.tested(a, b, is::UNORDERED);
+    e.cold(nan, move |e| {
+        let quiet = Src::Const(QUIET);
+        for (source, instead) in [(b, a), (a, b)] {
+            let nan = e.once(|e| e.tested(source, source, is::UNORDERED));
+            e.blend(value, nan, instead);
+        }
+        for source in [b, a] {
+            e.op(width::OR, other, source, quiet);
+            let signals = e.once(|e| {
+                let nan = e.tested(source, source, is::UNORDERED);
+                let silent = e.compared(Src::Reg(other), source, Order::NotEqual, true);
+                e.intersect(nan, silent);
+                nan
+            });
+            e.blend(value, signals, Src::Reg(other));
+        }
+    });
+    value
+}
+
+/// The rounded reciprocal square root, by double precision. What is near the middle between two
+/// singles is the engine's.
+fn reciprocal_root(e: &mut Emit, d: Register, a: Src) {
+    let source = e.temp();
+    e.flush(source, a);
+    let value = e.temp();
+    let open = e.rsq(value, source);
+    e.cold(open, move |e| e.mend(Op::VRsqF32, open, source, value));
+    e.flush(d, Src::Reg(value));
+}
+
+operations! {
+    Unary Any false |e, d, (a)| {
+        VMovB32 => e.mov(d, a);
+        VNotB32 => e.either(width::XOR, d, a, Src::Const(u32::MAX));
+        VAccvgprReadB32 => e.mov(d, a);
+        VAccvgprWriteB32 => e.mov(d, a);
+        VAccvgprMovB32 => e.mov(d, a);
+    }
+    Unary Singles false |e, d, (a)| {
+        VFloorF32 => e.round(d, a, 9);
+        VCeilF32 => e.round(d, a, 10);
+        VTruncF32 => e.round(d, a, 11);
+        VRndneF32 => e.round(d, a, 8);
+        VSqrtF32 => e.op1(width::FSQRT, d, a);
+        VRcpF32 => {
+            let (flushed, one) = (e.temp(), e.temp());
+            e.flush(flushed, a);
+            e.mov(one, Src::Const(0x3f80_0000));
+            e.op(width::FDIV, flushed, Src::Reg(one), Src::Reg(flushed));
+            e.flush(d, Src::Reg(flushed));
+        };
+        VRsqF32 => reciprocal_root(e, d, a);
+    }
+    Unary Rounded false |e, d, (a)| {
+        VCvtF32I32 => e.op1(width::FROM_INT, d, a);
+        VCvtF32U32 => {
+            let a = e.reg(a);
+            let (low, high) = (low(e, Src::Reg(a), 0xffff), e.temp());
+            e.shr(high, Src::Reg(a), Src::Const(16));
+            let Src::Reg(low) = low else { return };
+            e.op1(width::FROM_INT, low, Src::Reg(low));
+            e.op1(width::FROM_INT, high, Src::Reg(high));
+            // The high half is exact; the sum rounds once.
+            e.fma(d, Src::Reg(high), Src::Const(0x4780_0000), Src::Reg(low));
+        };
+        VCvtF32Ubyte0 => { let a = low(e, a, 0xff); e.op1(width::FROM_INT, d, a) };
+        VCvtF32Ubyte1 => { let t = e.temp(); e.shr(t, a, Src::Const(8)); let a = low(e, Src::Reg(t), 0xff); e.op1(width::FROM_INT, d, a) };
+        VCvtF32Ubyte2 => { let t = e.temp(); e.shr(t, a, Src::Const(16)); let a = low(e, Src::Reg(t), 0xff); e.op1(width::FROM_INT, d, a) };
+        VCvtF32Ubyte3 => { let t = e.temp(); e.shr(t, a, Src::Const(24)); e.op1(width::FROM_INT, d, Src::Reg(t)) };
+    }
+    Binary Any false |e, d, (a, b)| {
+        VAndB32 => e.either(width::AND, d, a, b);
+        VOrB32 => e.either(width::OR, d, a, b);
+        VXorB32 => e.either(width::XOR, d, a, b);
+        VXnorB32 => { let t = e.temp(); e.either(width::XOR, t, a, b); e.op(width::XOR, d, Src::Reg(t), Src::Const(u32::MAX)) };
+        VAddU32 => e.either(width::ADD, d, a, b);
+        VAddI32 => e.either(width::ADD, d, a, b);
+        VSubU32 => e.op(width::SUB, d, a, b);
+        VSubI32 => e.op(width::SUB, d, a, b);
+        VSubrevU32 => e.op(width::SUB, d, b, a);
+        VLshlrevB32 => e.shl(d, b, a);
+        VLshrrevB32 => e.shr(d, b, a);
+        VAshrrevI32 => e.sar(d, b, a);
+        VMinI32 => e.either(width::MIN_I, d, a, b);
+        VMaxI32 => e.either(width::MAX_I, d, a, b);
+        VMinU32 => e.either(width::MIN_U, d, a, b);
+        VMaxU32 => e.either(width::MAX_U, d, a, b);
+        VMulLoU32 => e.either(width::MUL, d, a, b);
+        VMulHiU32 => e.mul_high(d, a, b);
+        VMulHiI32 => signed_high(e, d, a, b);
+        VMulU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); e.op(width::MUL, d, a, b) };
+        VMulI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); e.op(width::MUL, d, a, b) };
+    }
+    Binary Singles false |e, d, (a, b)| {
+        VAddF32 => e.op(width::FADD, d, a, b);
+        VSubF32 => e.op(width::FSUB, d, a, b);
+        VSubrevF32 => e.op(width::FSUB, d, b, a);
+        VMulF32 => e.op(width::FMUL, d, a, b);
+        VMinF32 => { let value = extreme(e, a, b, false); e.mov(d, Src::Reg(value)) };
+        VMaxF32 => { let value = extreme(e, a, b, true); e.mov(d, Src::Reg(value)) };
+    }
+    Ternary Any false |e, d, (a, b, c)| {
+        VAdd3U32 => { let t = e.temp(); e.either(width::ADD, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VLshlAddU32 => { let t = e.temp(); e.shl(t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VAddLshlU32 => { let t = e.temp(); e.either(width::ADD, t, a, b); e.shl(d, Src::Reg(t), c) };
+        VLshlOrB32 => { let t = e.temp(); e.shl(t, a, b); e.op(width::OR, d, Src::Reg(t), c) };
+        VAndOrB32 => { let t = e.temp(); e.either(width::AND, t, a, b); e.op(width::OR, d, Src::Reg(t), c) };
+        VOr3B32 => { let t = e.temp(); e.either(width::OR, t, a, b); e.op(width::OR, d, Src::Reg(t), c) };
+        VXor3B32 => { let t = e.temp(); e.either(width::XOR, t, a, b); e.op(width::XOR, d, Src::Reg(t), c) };
+        VXadU32 => { let t = e.temp(); e.either(width::XOR, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VBfiB32 => {
+            let (t, c) = (e.temp(), Src::Reg(e.reg(c)));
+            e.either(width::XOR, t, b, c);
+            e.op(width::AND, t, Src::Reg(t), a);
+            e.op(width::XOR, d, Src::Reg(t), c);
+        };
+        VAlignbitB32 => e.align(d, a, b, c);
+        VBfeU32 => {
+            let (field, above) = (e.temp(), e.temp());
+            e.shr(field, a, b);
+            e.mov(above, Src::Const(u32::MAX));
+            e.shl(above, Src::Reg(above), c);
+            e.op(width::XOR, above, Src::Reg(above), Src::Const(u32::MAX));
+            e.op(width::AND, d, Src::Reg(field), Src::Reg(above));
+        };
+        VMadU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VMadI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VMin3I32 => { let t = e.temp(); e.either(width::MIN_I, t, a, b); e.op(width::MIN_I, d, Src::Reg(t), c) };
+        VMax3I32 => { let t = e.temp(); e.either(width::MAX_I, t, a, b); e.op(width::MAX_I, d, Src::Reg(t), c) };
+        VMin3U32 => { let t = e.temp(); e.either(width::MIN_U, t, a, b); e.op(width::MIN_U, d, Src::Reg(t), c) };
+        VMax3U32 => { let t = e.temp(); e.either(width::MAX_U, t, a, b); e.op(width::MAX_U, d, Src::Reg(t), c) };
+    }
+    Ternary Singles false |e, d, (a, b, c)| {
+        VFmaF32 => e.fma(d, a, b, c);
+        VFmamkF32 => e.fma(d, a, b, c);
+        VFmaakF32 => e.fma(d, a, b, c);
+    }
+    Ternary Singles true |e, d, (a, b, c)| {
+        VFmacF32 => e.fma(d, a, b, c);
+    }
+    Compare Any false |e, d, (a, b)| {
+        VCmpEqU32 => e.compare(d, a, b, Order::Equal, false);
+        VCmpNeU32 => e.compare(d, a, b, Order::NotEqual, false);
+        VCmpLtU32 => e.compare(d, a, b, Order::Less, false);
+        VCmpGtU32 => e.compare(d, a, b, Order::Greater, false);
+        VCmpLeU32 => e.compare(d, a, b, Order::LessOrEqual, false);
+        VCmpGeU32 => e.compare(d, a, b, Order::NotLess, false);
+        VCmpEqI32 => e.compare(d, a, b, Order::Equal, true);
+        VCmpNeI32 => e.compare(d, a, b, Order::NotEqual, true);
+        VCmpLtI32 => e.compare(d, a, b, Order::Less, true);
+        VCmpGtI32 => e.compare(d, a, b, Order::Greater, true);
+        VCmpLeI32 => e.compare(d, a, b, Order::LessOrEqual, true);
+        VCmpGeI32 => e.compare(d, a, b, Order::NotLess, true);
+    }
+    Compare Singles false |e, d, (a, b)| {
+        VCmpFF32 => e.test(d, a, b, is::FALSE);
+        VCmpTruF32 => e.test(d, a, b, is::TRUE);
+        VCmpLtF32 => e.test(d, a, b, is::LT);
+        VCmpLeF32 => e.test(d, a, b, is::LE);
+        VCmpGtF32 => e.test(d, a, b, is::GT);
+        VCmpGeF32 => e.test(d, a, b, is::GE);
+        VCmpEqF32 => e.test(d, a, b, is::EQ);
+        VCmpLgF32 => e.test(d, a, b, is::LG);
+        VCmpOF32 => e.test(d, a, b, is::ORDERED);
+        VCmpUF32 => e.test(d, a, b, is::UNORDERED);
+        VCmpNltF32 => e.test(d, a, b, is::NLT);
+        VCmpNleF32 => e.test(d, a, b, is::NLE);
+        VCmpNgtF32 => e.test(d, a, b, is::NGT);
+        VCmpNgeF32 => e.test(d, a, b, is::NGE);
+        VCmpNeqF32 => e.test(d, a, b, is::NEQ);
+        VCmpNlgF32 => e.test(d, a, b, is::NLG);
+    }
+}
+
+/// The line of an operation.
+pub(crate) fn operation(op: Op) -> Option<Operation> {
+    let carry = |subtract, reversed, inward| {
+        Some(Operation { needs: Needs::Any, how: How::Carry(Carry { subtract, reversed, inward }), tied: false })
+    };
+    match op {
+        Op::VCndmaskB32 => Some(Operation { needs: Needs::Any, how: How::Choose, tied: false }),
+        Op::VAddCoU32 => carry(false, false, false),
+        Op::VSubCoU32 => carry(true, false, false),
+        Op::VSubrevCoU32 => carry(true, true, false),
+        Op::VAddcCoU32 => carry(false, false, true),
+        Op::VSubbCoU32 => carry(true, false, true),
+        Op::VSubbrevCoU32 => carry(true, true, true),
+        _ => plain(op),
+    }
+}
+
+impl Carry {
+    /// Writes the sum or difference to `value`, which is no source, and its carry to the mask.
+    pub(crate) fn write(self, e: &mut Emit, value: Register, out: Mask, [a, b]: [Src; 2], inward: Option<Mask>) {
+        let (a, b) = if self.reversed { (b, a) } else { (a, b) };
+        let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+        let op = if self.subtract { width::SUB } else { width::ADD };
+        let first = if inward.is_some() { e.temp() } else { value };
+        e.op(op, first, a, b);
+        // A sum that is less than one of its parts, a part that is less than the other.
+        if self.subtract {
+            e.compare(out, a, b, Order::Less, false);
+        } else {
+            e.compare(out, Src::Reg(first), a, Order::Less, false);
+        }
+        let Some(inward) = inward else { return };
+        e.mov(value, Src::Reg(first));
+        let one = e.temp();
+        e.op(op, one, Src::Reg(first), Src::Const(1));
+        e.blend(value, inward, Src::Reg(one));
+        let (less, than) = if self.subtract { (first, value) } else { (value, first) };
+        let more = e.compared(Src::Reg(less), Src::Reg(than), Order::Less, false);
+        e.unite(out, more);
+    }
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which instructions make a region, and what each of them reads and writes.
+//!
+//! A region runs its scalars first, and then strip after strip. So a region ends before an
+//! instruction that would see another order: a scalar instruction that reads a mask which a vector
+//! instruction has written, a vector instruction that reads such a register as a number, and
+//! whatever writes EXEC. A loop is a region only if none of its rounds does so either.
+
+use crate::ops::{self, How, Needs};
+use crate::scalar::{bits, Scalar};
+use crate::{Registers, Why};
+use std::ops::Range;
+use vkfd_isa::{Extension, Format, Inst, Op, Operand};
+
+/// A source of a vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Row(u16),
+    Scalar(u8),
+    Constant(u32),
+}
+
+/// A vector instruction.
+pub(crate) struct Vector {
+    pub(crate) operation: ops::Operation,
+    /// The row that it writes, unless it compares.
+    pub(crate) row: Option<u16>,
+    pub(crate) sources: [Option<Source>; 3],
+    /// Sources that are negated, and that have their absolute values before that.
+    pub(crate) neg: u8,
+    pub(crate) abs: u8,
+    /// The scalar register of the mask that it writes, and of the one that it reads.
+    pub(crate) out: Option<u8>,
+    pub(crate) inward: Option<u8>,
+}
+
+/// A scalar load.
+pub(crate) struct Load {
+    pub(crate) base: u8,
+    pub(crate) offset: Option<u8>,
+    pub(crate) imm: i32,
+    pub(crate) words: u8,
+    pub(crate) dst: u8,
+}
+
+/// An instruction of a region.
+pub(crate) enum Item {
+    Vector(Vector),
+    Scalar(Scalar),
+    Load(Load),
+    /// Back to the begin if SCC is this.
+    Branch(bool),
+    Nothing,
+}
+
+/// A part of a block that is translated as one.
+pub(crate) struct Segment {
+    /// Which instructions of the block.
+    pub(crate) insts: Range<usize>,
+    pub(crate) items: Vec<Item>,
+    /// Scalar registers that scalar instructions write.
+    pub(crate) written: u128,
+    pub(crate) needs_mode: bool,
+}
+
+impl Segment {
+    pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Vector(vector) => Some(vector),
+            _ => None,
+        })
+    }
+}
+
+/// Fewer vector instructions are as quick one by one.
+const LEAST: usize = 4;
+
+/// The bits of a constant.
+pub(crate) fn constant(operand: Operand) -> Option<u32> {
+    Some(match operand {
+        Operand::Int(value) => i32::from(value) as u32,
+        Operand::Literal(value) => value,
+        Operand::Float(code) => match code {
+            240 => 0x3f00_0000,
+            241 => 0xbf00_0000,
+            242 => 0x3f80_0000,
+            243 => 0xbf80_0000,
+            244 => 0x4000_0000,
+            245 => 0xc000_0000,
+            246 => 0x4080_0000,
+            247 => 0xc080_0000,
+            248 => 0x3e22_f983,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Whether nothing comes of an operation.
+fn does_nothing(op: Op) -> bool {
+    matches!(
+        op,
+        Op::SNop
+            | Op::SWaitcnt
+            | Op::SWaitcntVscnt
+            | Op::SWaitcntDepctr
+            | Op::SWaitcntVmcnt
+            | Op::SWaitcntLgkmcnt
+            | Op::SWaitcntExpcnt
+            | Op::SClause
+            | Op::SDelayAlu
+            | Op::SInstPrefetch
+            | Op::SSetprio
+    )
+}
+
+impl Load {
+    fn of(inst: &Inst, registers: &dyn Registers) -> Result<Load, Why> {
+        let words = match inst.op {
+            Op::SLoadDword => 1,
+            Op::SLoadDwordx2 => 2,
+            Op::SLoadDwordx4 => 4,
+            Op::SLoadDwordx8 => 8,
+            Op::SLoadDwordx16 => 16,
+            _ => return Err(Why::Operation),
+        };
+        let offset = match inst.memory.soffset {
+            Operand::None | Operand::Scalar(Operand::NULL) => None,
+            operand => Some(registers.scalar(operand, 1).ok_or(Why::Form)?),
+        };
+        Ok(Load {
+            base: registers.scalar(inst.memory.base, 2).ok_or(Why::Form)?,
+            offset,
+            imm: inst.memory.offset,
+            words,
+            dst: registers.scalar(inst.dst, words).ok_or(Why::Form)?,
+        })
+    }
+
+    /// Registers that it reads, and registers that it writes.
+    fn registers(&self) -> (u128, u128) {
+        (bits(self.base, 2) | self.offset.map_or(0, |n| bits(n, 1)), bits(self.dst, self.words))
+    }
+}
+
+impl Vector {
+    fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
+        let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
+        let (mods, vector) = (&inst.mods, operation.needs == Needs::Singles);
+        let plain = inst.extension == Extension::None
+            && !mods.clamp
+            && (mods.omod, mods.op_sel) == (0, 0)
+            && (vector || (mods.neg, mods.abs) == (0, 0))
+            && matches!(
+                inst.format,
+                Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p | Format::Vopd
+            );
+        if !plain {
+            return Err(Why::Form);
+        }
+        let source = |operand| {
+            Some(match operand {
+                Operand::Vgpr(_) | Operand::Agpr(_) => Source::Row(registers.row(operand)?),
+                Operand::Scalar(_) => Source::Scalar(registers.scalar(operand, 1)?),
+                _ => Source::Constant(constant(operand)?),
+            })
+        };
+        let count = match operation.how {
+            How::Unary(_) => 1,
+            How::Ternary(_) => 3,
+            _ => 2,
+        };
+        let mut sources = [None; 3];
+        for (index, slot) in sources.iter_mut().enumerate().take(count) {
+            let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
+            *slot = Some(source(operand).ok_or(Why::Form)?);
+        }
+        let mask = |operand| registers.mask(operand).ok_or(Why::Form);
+        let (mut out, mut inward) = (None, None);
+        match operation.how {
+            How::Compare(_) => out = Some(mask(inst.dst)?),
+            // A half of a dual instruction has VCC.
+            How::Choose if inst.format == Format::Vopd => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
+            How::Choose => inward = Some(mask(inst.src[2])?),
+            How::Carry(carry) => {
+                out = Some(mask(inst.sdst)?);
+                if carry.inward {
+                    inward = Some(mask(inst.src[2])?);
+                }
+            }
+            _ => {}
+        }
+        let row = match operation.how {
+            How::Compare(_) => None,
+            _ => Some(registers.row(inst.dst).ok_or(Why::Form)?),
+        };
+        Ok(Vector { operation, row, sources, neg: mods.neg, abs: mods.abs, out, inward })
+    }
+
+    /// Whether it reads a row.
+    fn reads(&self, row: Option<u16>) -> bool {
+        row.is_some_and(|row| self.sources.contains(&Some(Source::Row(row))))
+    }
+
+    /// Scalar registers that it reads as numbers.
+    fn numbers(&self) -> u128 {
+        self.sources.iter().flatten().fold(0, |all, source| match source {
+            Source::Scalar(n) => all | bits(*n, 1),
+            _ => all,
+        })
+    }
+}
+
+/// What an instruction does: one thing, or two if it is a dual one.
+fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+    if does_nothing(inst.op) {
+        return Ok(vec![Item::Nothing]);
+    }
+    if let Some(second) = inst.second() {
+        let (one, two) = (Vector::of(inst, registers)?, Vector::of(&second, registers)?);
+        // Both halves read before either of them writes.
+        return match (two.reads(one.row), one.reads(two.row)) {
+            (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
+            (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
+            (true, true) => Err(Why::Order),
+        };
+    }
+    let item = match inst.format {
+        Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => {
+            Scalar::of(inst, registers).map(Item::Scalar).ok_or(Why::Operation)
+        }
+        Format::Smem => Load::of(inst, registers).map(Item::Load),
+        _ => Vector::of(inst, registers).map(Item::Vector),
+    };
+    Ok(vec![item?])
+}
+
+/// The order that instructions have seen so far.
+#[derive(Default)]
+struct Seen {
+    /// Scalar registers that scalar instructions have read and written.
+    read: u128,
+    written: u128,
+    /// Those that vector instructions have read as numbers.
+    numbers: u128,
+    /// Masks that they have read, and that they have written, and the registers of the latter.
+    masks: Vec<u8>,
+    made: Vec<u8>,
+    made_bits: u128,
+}
+
+impl Seen {
+    /// Whether all that an instruction does may be in the region.
+    fn admit(&mut self, items: &[Item], words: u8, looped: bool) -> bool {
+        items.iter().all(|item| self.admits(item, words, looped))
+    }
+
+    /// Whether an instruction may be one more of the region. In a loop every instruction comes
+    /// before every other.
+    fn admits(&mut self, item: &Item, words: u8, looped: bool) -> bool {
+        let (scalars, vector) = match item {
+            Item::Scalar(scalar) => (scalar.registers(), None),
+            Item::Load(load) => (load.registers(), None),
+            Item::Vector(vector) => ((0, 0), Some(vector)),
+            Item::Branch(_) | Item::Nothing => return true,
+        };
+        let exec = bits(Operand::EXEC, 2);
+        let (read, written) = scalars;
+        if written & exec != 0 || (read | written) & self.made_bits != 0 {
+            return false;
+        }
+        self.read |= read;
+        self.written |= written;
+        let Some(vector) = vector else { return true };
+        let numbers = vector.numbers();
+        if numbers & self.made_bits != 0 {
+            return false;
+        }
+        let apart = |all: &[u8], n: u8| all.iter().all(|&m| m == n || bits(m, words) & bits(n, words) == 0);
+        if let Some(n) = vector.inward {
+            if !apart(&self.made, n) {
+                return false;
+            }
+            self.masks.push(n);
+        }
+        if let Some(n) = vector.out.filter(|n| *n != Operand::NULL) {
+            let made = bits(n, words);
+            let clash = made & (exec | self.numbers | numbers) != 0 || looped && made & (self.read | self.written) != 0;
+            if clash || !apart(&self.made, n) || !apart(&self.masks, n) {
+                return false;
+            }
+            self.made.push(n);
+            self.made_bits |= made;
+        }
+        self.numbers |= numbers;
+        true
+    }
+}
+
+/// A loop: all instructions of a block whose last one is a branch to its begin.
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers) -> Result<Segment, (usize, Why)> {
+    let last = insts.len().saturating_sub(1);
+    let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
+    let mut items = Vec::new();
+    let mut seen = Seen::default();
+    for (index, inst) in insts.iter().enumerate() {
+        let is_back = index == last && i64::from(inst.imm) == -words;
+        let here = match inst.op {
+            Op::SCbranchScc0 if is_back => vec![Item::Branch(false)],
+            Op::SCbranchScc1 if is_back => vec![Item::Branch(true)],
+            _ if index == last => return Err((index, Why::Branch)),
+            _ => self::items(inst, registers).map_err(|why| (index, why))?,
+        };
+        if !seen.admit(&here, registers.mask_words(), true) {
+            return Err((index, Why::Order));
+        }
+        items.extend(here);
+    }
+    let segment = Segment { insts: 0..insts.len(), items, written: seen.written, needs_mode: false };
+    complete(segment).ok_or((0, Why::Short))
+}
+
+fn complete(mut segment: Segment) -> Option<Segment> {
+    let needs_mode = segment.vectors().any(|vector| vector.operation.needs != Needs::Any);
+    segment.needs_mode = needs_mode;
+    (segment.vectors().count() >= LEAST).then_some(segment)
+}
+
+/// The straight parts of a block, and what lies between them.
+pub(crate) fn straight(insts: &[Inst], registers: &dyn Registers, mut refused: impl FnMut(usize, Why)) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    let (mut items, mut seen, mut begin) = (Vec::new(), Seen::default(), 0);
+    let mut close = |items: &mut Vec<Item>, seen: &mut Seen, begin: usize, end: usize| {
+        let seen = std::mem::take(seen);
+        let segment =
+            Segment { insts: begin..end, items: std::mem::take(items), written: seen.written, needs_mode: false };
+        segments.extend(complete(segment));
+    };
+    for (index, inst) in insts.iter().enumerate() {
+        let here = match self::items(inst, registers) {
+            Ok(here) => here,
+            Err(why) => {
+                refused(index, why);
+                close(&mut items, &mut seen, begin, index);
+                begin = index + 1;
+                continue;
+            }
+        };
+        if !seen.admit(&here, registers.mask_words(), false) {
+            close(&mut items, &mut seen, begin, index);
+            begin = index;
+            // Alone it may still be one that no region has.
+            if !seen.admit(&here, registers.mask_words(), false) {
+                refused(index, Why::Order);
+                seen = Seen::default();
+                begin = index + 1;
+                continue;
+            }
+        }
+        items.extend(here);
+    }
+    close(&mut items, &mut seen, begin, insts.len());
+    segments
+}

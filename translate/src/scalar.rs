@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Scalar operations, on general registers: a region's scalars run before its strips.
+//!
+//! An operation finds its sources in `rax` and `rcx` and leaves its result in `rax`. Registers of
+//! the wave stay in memory: a round has few scalar instructions, and each is done once for all
+//! lanes. `rbx` is the first scalar register, `r12` the context, `r13` the round's trace, `r14` the
+//! completed rounds.
+
+use crate::assembler::{at, Assembler};
+use crate::context::Context;
+use crate::Registers;
+use iced_x86::{Code, Instruction, Register};
+use std::mem::offset_of;
+use vkfd_isa::{Format, Inst, Op, Operand};
+
+pub(crate) const SCALARS: Register = Register::RBX;
+pub(crate) const CONTEXT: Register = Register::R12;
+
+/// What SCC becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scc {
+    Keep,
+    /// Whether the result is not zero.
+    NonZero,
+    /// A flag of the host, by the code of the instruction that reads it.
+    Flag(Code),
+}
+
+/// A source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Register(u8),
+    Constant(u64),
+}
+
+/// An operation's shape, and what writes its code.
+struct Operation {
+    /// Words of the destination, 0: there is none, and of the sources.
+    dst: u8,
+    src: [u8; 2],
+    scc: Scc,
+    write: fn(&mut Assembler),
+}
+
+/// An instruction.
+pub(crate) struct Scalar {
+    operation: Operation,
+    dst: u8,
+    sources: [Option<Source>; 2],
+}
+
+const A: Register = Register::EAX;
+const B: Register = Register::ECX;
+const A64: Register = Register::RAX;
+const B64: Register = Register::RCX;
+
+fn two(asm: &mut Assembler, code: Code, a: Register, b: Register) {
+    asm.add(Instruction::with2(code, a, b));
+}
+
+fn one(asm: &mut Assembler, code: Code, a: Register) {
+    asm.add(Instruction::with1(code, a));
+}
+
+/// The host's carry is SCC.
+fn carry_in(asm: &mut Assembler) {
+    asm.add(Instruction::with2(Code::Bt_rm32_imm8, scc(), 0u32));
+}
+
+/// The host's zero flag is the contrary of SCC.
+fn zero_unless_scc(asm: &mut Assembler) {
+    asm.add(Instruction::with2(Code::Cmp_rm32_imm8, scc(), 0i32));
+}
+
+fn scc() -> iced_x86::MemoryOperand {
+    at(CONTEXT, i64::try_from(offset_of!(Context, scc)).unwrap_or(0))
+}
+
+/// A shift to the left, and a sum with what it leaves above.
+fn shifted(asm: &mut Assembler, by: u32) {
+    asm.add(Instruction::with2(Code::Shl_rm64_imm8, A64, by));
+    two(asm, Code::Add_r64_rm64, A64, B64);
+    two(asm, Code::Mov_r64_rm64, Register::RDX, A64);
+    asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RDX, 32u32));
+}
+
+macro_rules! operations {
+    ($($dst:literal $src:tt $scc:expr => |$asm:ident| { $($op:ident => $body:expr;)* })*) => {
+        fn operation(op: Op) -> Option<Operation> {
+            Some(match op {
+                $($(Op::$op => {
+                    fn write($asm: &mut Assembler) {
+                        $body;
+                    }
+                    Operation { dst: $dst, src: $src, scc: $scc, write }
+                })*)*
+                _ => return None,
+            })
+        }
+    };
+}
+
+operations! {
+    1 [1, 0] Scc::Keep => |asm| {
+        SMovB32 => { let _ = asm; };
+    }
+    1 [0, 1] Scc::Keep => |asm| {
+        SMovkI32 => two(asm, Code::Mov_r32_rm32, A, B);
+    }
+    2 [2, 0] Scc::Keep => |asm| {
+        SMovB64 => { let _ = asm; };
+    }
+    1 [1, 0] Scc::NonZero => |asm| {
+        SNotB32 => one(asm, Code::Not_rm32, A);
+    }
+    2 [2, 0] Scc::NonZero => |asm| {
+        SNotB64 => one(asm, Code::Not_rm64, A64);
+    }
+    1 [1, 1] Scc::Flag(Code::Setb_rm8) => |asm| {
+        SAddU32 => two(asm, Code::Add_r32_rm32, A, B);
+        SSubU32 => two(asm, Code::Sub_r32_rm32, A, B);
+        SAddcU32 => { carry_in(asm); two(asm, Code::Adc_r32_rm32, A, B) };
+        SSubbU32 => { carry_in(asm); two(asm, Code::Sbb_r32_rm32, A, B) };
+    }
+    1 [1, 1] Scc::Flag(Code::Seto_rm8) => |asm| {
+        SAddI32 => two(asm, Code::Add_r32_rm32, A, B);
+        SSubI32 => two(asm, Code::Sub_r32_rm32, A, B);
+        SAddkI32 => two(asm, Code::Add_r32_rm32, A, B);
+    }
+    1 [1, 1] Scc::Flag(Code::Setne_rm8) => |asm| {
+        SLshl1AddU32 => shifted(asm, 1);
+        SLshl2AddU32 => shifted(asm, 2);
+        SLshl3AddU32 => shifted(asm, 3);
+        SLshl4AddU32 => shifted(asm, 4);
+    }
+    1 [1, 1] Scc::Flag(Code::Setl_rm8) => |asm| {
+        SMinI32 => { two(asm, Code::Cmp_r32_rm32, A, B); two(asm, Code::Cmovg_r32_rm32, A, B) };
+    }
+    1 [1, 1] Scc::Flag(Code::Setge_rm8) => |asm| {
+        SMaxI32 => { two(asm, Code::Cmp_r32_rm32, A, B); two(asm, Code::Cmovl_r32_rm32, A, B) };
+    }
+    1 [1, 1] Scc::Flag(Code::Setb_rm8) => |asm| {
+        SMinU32 => { two(asm, Code::Cmp_r32_rm32, A, B); two(asm, Code::Cmova_r32_rm32, A, B) };
+    }
+    1 [1, 1] Scc::Flag(Code::Setae_rm8) => |asm| {
+        SMaxU32 => { two(asm, Code::Cmp_r32_rm32, A, B); two(asm, Code::Cmovb_r32_rm32, A, B) };
+    }
+    1 [1, 1] Scc::Keep => |asm| {
+        SCselectB32 => { zero_unless_scc(asm); two(asm, Code::Cmove_r32_rm32, A, B) };
+        SMulI32 => two(asm, Code::Imul_r32_rm32, A, B);
+        SMulkI32 => two(asm, Code::Imul_r32_rm32, A, B);
+        SMulHiU32 => { one(asm, Code::Mul_rm32, B); two(asm, Code::Mov_r32_rm32, A, Register::EDX) };
+        SMulHiI32 => { one(asm, Code::Imul_rm32, B); two(asm, Code::Mov_r32_rm32, A, Register::EDX) };
+    }
+    2 [2, 2] Scc::Keep => |asm| {
+        SCselectB64 => { zero_unless_scc(asm); two(asm, Code::Cmove_r64_rm64, A64, B64) };
+    }
+    1 [1, 1] Scc::NonZero => |asm| {
+        SAndB32 => two(asm, Code::And_r32_rm32, A, B);
+        SOrB32 => two(asm, Code::Or_r32_rm32, A, B);
+        SXorB32 => two(asm, Code::Xor_r32_rm32, A, B);
+        SAndn2B32 => { one(asm, Code::Not_rm32, B); two(asm, Code::And_r32_rm32, A, B) };
+        SOrn2B32 => { one(asm, Code::Not_rm32, B); two(asm, Code::Or_r32_rm32, A, B) };
+        SNandB32 => { two(asm, Code::And_r32_rm32, A, B); one(asm, Code::Not_rm32, A) };
+        SNorB32 => { two(asm, Code::Or_r32_rm32, A, B); one(asm, Code::Not_rm32, A) };
+        SXnorB32 => { two(asm, Code::Xor_r32_rm32, A, B); one(asm, Code::Not_rm32, A) };
+        SLshlB32 => two(asm, Code::Shl_rm32_CL, A, Register::CL);
+        SLshrB32 => two(asm, Code::Shr_rm32_CL, A, Register::CL);
+        SAshrI32 => two(asm, Code::Sar_rm32_CL, A, Register::CL);
+    }
+    2 [2, 2] Scc::NonZero => |asm| {
+        SAndB64 => two(asm, Code::And_r64_rm64, A64, B64);
+        SOrB64 => two(asm, Code::Or_r64_rm64, A64, B64);
+        SXorB64 => two(asm, Code::Xor_r64_rm64, A64, B64);
+        SAndn2B64 => { one(asm, Code::Not_rm64, B64); two(asm, Code::And_r64_rm64, A64, B64) };
+        SOrn2B64 => { one(asm, Code::Not_rm64, B64); two(asm, Code::Or_r64_rm64, A64, B64) };
+        SNandB64 => { two(asm, Code::And_r64_rm64, A64, B64); one(asm, Code::Not_rm64, A64) };
+        SNorB64 => { two(asm, Code::Or_r64_rm64, A64, B64); one(asm, Code::Not_rm64, A64) };
+        SXnorB64 => { two(asm, Code::Xor_r64_rm64, A64, B64); one(asm, Code::Not_rm64, A64) };
+    }
+    2 [2, 1] Scc::NonZero => |asm| {
+        SLshlB64 => two(asm, Code::Shl_rm64_CL, A64, Register::CL);
+        SLshrB64 => two(asm, Code::Shr_rm64_CL, A64, Register::CL);
+        SAshrI64 => two(asm, Code::Sar_rm64_CL, A64, Register::CL);
+    }
+    0 [1, 1] Scc::Flag(Code::Sete_rm8) => |asm| {
+        SCmpEqI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpEqU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkEqI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkEqU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setne_rm8) => |asm| {
+        SCmpLgI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpLgU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLgI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLgU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setg_rm8) => |asm| {
+        SCmpGtI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkGtI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setge_rm8) => |asm| {
+        SCmpGeI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkGeI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setl_rm8) => |asm| {
+        SCmpLtI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLtI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setle_rm8) => |asm| {
+        SCmpLeI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLeI32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Seta_rm8) => |asm| {
+        SCmpGtU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkGtU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setae_rm8) => |asm| {
+        SCmpGeU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkGeU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setb_rm8) => |asm| {
+        SCmpLtU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLtU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setbe_rm8) => |asm| {
+        SCmpLeU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+        SCmpkLeU32 => two(asm, Code::Cmp_r32_rm32, A, B);
+    }
+    0 [2, 2] Scc::Flag(Code::Sete_rm8) => |asm| {
+        SCmpEqU64 => two(asm, Code::Cmp_r64_rm64, A64, B64);
+    }
+    0 [2, 2] Scc::Flag(Code::Setne_rm8) => |asm| {
+        SCmpLgU64 => two(asm, Code::Cmp_r64_rm64, A64, B64);
+    }
+    0 [1, 1] Scc::Flag(Code::Setb_rm8) => |asm| {
+        SBitcmp1B32 => two(asm, Code::Bt_rm32_r32, A, B);
+    }
+    0 [1, 1] Scc::Flag(Code::Setae_rm8) => |asm| {
+        SBitcmp0B32 => two(asm, Code::Bt_rm32_r32, A, B);
+    }
+}
+
+/// Whether a comparison with an immediate takes it without its sign.
+fn is_unsigned(op: Op) -> bool {
+    matches!(op, Op::SCmpkEqU32 | Op::SCmpkLgU32 | Op::SCmpkGtU32 | Op::SCmpkGeU32 | Op::SCmpkLtU32 | Op::SCmpkLeU32)
+}
+
+/// Whether the operation is translated.
+pub(crate) fn has(op: Op) -> bool {
+    operation(op).is_some()
+}
+
+/// A bit for each of so many registers.
+pub(crate) fn bits(first: u8, words: u8) -> u128 {
+    if words == 0 {
+        return 0;
+    }
+    (u128::MAX >> (128 - u32::from(words))) << u32::from(first)
+}
+
+impl Scalar {
+    /// The instruction, if it is translated.
+    pub(crate) fn of(inst: &Inst, registers: &dyn Registers) -> Option<Scalar> {
+        let operation = operation(inst.op)?;
+        let dst = if operation.dst == 0 { 0 } else { registers.scalar(inst.dst, operation.dst)? };
+        let mut sources = [None; 2];
+        if inst.format == Format::Sopk {
+            let first = if operation.dst == 0 { inst.src[0] } else { inst.dst };
+            let register = [first, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
+            if operation.src[0] != 0 {
+                sources[0] = Some(Source::Register(registers.scalar(register, 1)?));
+            }
+            let immediate = u64::from(inst.imm as u32);
+            sources[1] = Some(Source::Constant(if is_unsigned(inst.op) { immediate & 0xffff } else { immediate }));
+        } else {
+            for (index, words) in operation.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
+                let signed = index == 0 && inst.op == Op::SAshrI64;
+                sources[index] = Some(match inst.src[index] {
+                    operand @ Operand::Scalar(_) => Source::Register(registers.scalar(operand, words)?),
+                    Operand::Int(value) => Source::Constant(i64::from(value) as u64),
+                    Operand::Literal(value) if signed => Source::Constant(i64::from(value as i32) as u64),
+                    Operand::Literal(value) => Source::Constant(value.into()),
+                    operand @ Operand::Float(_) if words == 1 => {
+                        Source::Constant(crate::plan::constant(operand)?.into())
+                    }
+                    _ => return None,
+                });
+            }
+        }
+        Some(Scalar { operation, dst, sources })
+    }
+
+    /// Registers that it reads, and registers that it writes.
+    pub(crate) fn registers(&self) -> (u128, u128) {
+        let read = self.sources.iter().zip(self.operation.src).fold(0, |all, (source, words)| match source {
+            Some(Source::Register(n)) => all | bits(*n, words),
+            _ => all,
+        });
+        (read, bits(self.dst, self.operation.dst))
+    }
+
+    /// Writes its code.
+    pub(crate) fn write(&self, asm: &mut Assembler) {
+        let rooms = [(A, A64), (B, B64)];
+        for ((source, words), (narrow, wide)) in self.sources.iter().zip(self.operation.src).zip(rooms) {
+            match source {
+                Some(Source::Register(n)) if words == 2 => asm.load64(wide, at(SCALARS, 4 * i64::from(*n))),
+                Some(Source::Register(n)) => asm.load32(narrow, at(SCALARS, 4 * i64::from(*n))),
+                Some(Source::Constant(value)) if words == 2 => {
+                    asm.add(Instruction::with2(Code::Mov_r64_imm64, wide, *value));
+                }
+                Some(Source::Constant(value)) => {
+                    let low = u32::try_from(value & 0xffff_ffff).unwrap_or(0);
+                    asm.add(Instruction::with2(Code::Mov_r32_imm32, narrow, low));
+                }
+                None => {}
+            }
+        }
+        (self.operation.write)(asm);
+        match self.operation.scc {
+            Scc::Keep => {}
+            Scc::NonZero => {
+                let code = if self.operation.dst == 2 { Code::Test_rm64_r64 } else { Code::Test_rm32_r32 };
+                let register = if self.operation.dst == 2 { A64 } else { A };
+                two(asm, code, register, register);
+                asm.add(Instruction::with1(Code::Setne_rm8, scc()));
+            }
+            Scc::Flag(code) => asm.add(Instruction::with1(code, scc())),
+        }
+        match self.operation.dst {
+            1 => asm.store32(at(SCALARS, 4 * i64::from(self.dst)), A),
+            2 => asm.store64(at(SCALARS, 4 * i64::from(self.dst)), A64),
+            _ => {}
+        }
+    }
+}
+
+/// Jumps behind the region unless SCC is as the branch back wants it.
+pub(crate) fn branch(asm: &mut Assembler, on: bool, out: crate::assembler::Label) {
+    use crate::assembler::When;
+    zero_unless_scc(asm);
+    asm.jump_if(if on { When::Zero } else { When::NotZero }, out);
+}

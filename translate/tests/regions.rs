@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Regions by themselves: special values in all combinations against a plain model, both widths
+//! against each other, and masks and lanes that are not active.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
+
+use std::ffi::c_void;
+use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
+use vkfd_sabotage::{Switch, Switches};
+use vkfd_translate::{arena::Arena, translate, Context, Left, Mending, Registers, Width};
+
+struct Waves;
+
+impl Registers for Waves {
+    fn lanes(&self) -> u8 {
+        64
+    }
+    fn row(&self, operand: Operand) -> Option<u16> {
+        match operand {
+            Operand::Vgpr(n) if n < 64 => Some(n),
+            _ => None,
+        }
+    }
+    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
+        match operand {
+            Operand::Scalar(n) if n + words <= 128 => Some(n),
+            _ => None,
+        }
+    }
+    fn mask(&self, operand: Operand) -> Option<u8> {
+        self.scalar(operand, 2)
+    }
+}
+
+unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
+    0
+}
+
+/// Marks the lanes that it is asked for.
+unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
+    // SAFETY: the context's.
+    let mending = unsafe { &mut *mending };
+    for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
+        mending.result[lane] = 0x1234_5678;
+    }
+}
+
+fn inst(op: Op, format: Format, dst: u16, src: [Operand; 3]) -> Inst {
+    Inst {
+        op,
+        format,
+        extension: Extension::None,
+        bytes: 8,
+        entry: 0,
+        dst: Operand::Vgpr(dst),
+        sdst: Operand::None,
+        src,
+        imm: 0,
+        mods: Mods::default(),
+        memory: Memory::default(),
+        pair: None,
+    }
+}
+
+fn rows(numbers: [u16; 3]) -> [Operand; 3] {
+    numbers.map(Operand::Vgpr)
+}
+
+#[repr(align(64))]
+struct State {
+    rows: [[u32; 64]; 64],
+    scalars: [u32; 128],
+}
+
+fn state() -> Box<State> {
+    let mut state = Box::new(State { rows: [[0; 64]; 64], scalars: [0; 128] });
+    (state.scalars[126], state.scalars[127]) = (u32::MAX, u32::MAX);
+    state
+}
+
+fn widths() -> impl Iterator<Item = Width> {
+    [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there())
+}
+
+fn run(insts: &[Inst], width: Width, state: &mut State) {
+    run_with(insts, width, state, Switches::NONE);
+}
+
+fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
+    let mut arena = Arena::default();
+    let mut context = Context::new(load, mend);
+    let regions = translate(insts, &Waves, width, &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+    assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
+    for region in regions {
+        let (rows, scalars) = (state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr());
+        // SAFETY: as many rows and scalars as `Waves` has.
+        let left = unsafe { region.run(&mut context, rows, scalars, 1) };
+        assert_eq!(left, Left::Done { rounds: 1, again: false });
+    }
+}
+
+/// NaNs of both kinds and signs, infinities, zeros, denormals, extremes.
+const SPECIAL: [u32; 16] = [
+    0,
+    0x8000_0000,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7fc0_1234,
+    0xffc0_abcd,
+    0x7f80_0001,
+    0xffbf_ffff,
+    1,
+    0x807f_ffff,
+    0x3f80_0000,
+    0xbf80_0001,
+    0x7f7f_ffff,
+    0x0080_0000,
+    0x3380_0000,
+    0xdead_beef,
+];
+
+fn is_nan(a: u32) -> bool {
+    a & 0x7fff_ffff > 0x7f80_0000
+}
+
+/// The first source that is NaN, quieted; the negative quiet one of an invalid operation.
+fn handed_on(sources: &[u32], value: f32) -> u32 {
+    match sources.iter().find(|&&source| is_nan(source)) {
+        Some(nan) => nan | 1 << 22,
+        None if value.is_nan() => 0xffc0_0000,
+        None => value.to_bits(),
+    }
+}
+
+#[test]
+fn nans_are_handed_on_in_the_order_of_the_sources() {
+    let f = f32::from_bits;
+    // Four each, so that each has a region of its own; the last has its destination as a source.
+    let ops = [Op::VFmaF32, Op::VAddF32, Op::VSubF32, Op::VMulF32];
+    for width in widths() {
+        for op in ops {
+            let format = if op == Op::VFmaF32 { Format::Vop3 } else { Format::Vop2 };
+            let insts = [10, 11, 12, 2].map(|dst| inst(op, format, dst, rows([0, 1, 2])));
+            for group in 0..64u32 {
+                let mut state = state();
+                let case = |lane: u32| {
+                    let number = (group * 64 + lane) as usize;
+                    [SPECIAL[number & 15], SPECIAL[number >> 4 & 15], SPECIAL[number >> 8 & 15]]
+                };
+                for lane in 0..64u32 {
+                    for (row, word) in case(lane).into_iter().enumerate() {
+                        state.rows[row][lane as usize] = word;
+                    }
+                }
+                run(&insts, width, &mut state);
+                for lane in 0..64u32 {
+                    let [a, b, c] = case(lane);
+                    let expected = match op {
+                        Op::VFmaF32 => handed_on(&[a, b, c], f(a).mul_add(f(b), f(c))),
+                        Op::VAddF32 => handed_on(&[a, b], f(a) + f(b)),
+                        Op::VSubF32 => handed_on(&[a, b], f(a) - f(b)),
+                        _ => handed_on(&[a, b], f(a) * f(b)),
+                    };
+                    for row in [10, 11, 12, 2] {
+                        let found = state.rows[row][lane as usize];
+                        assert_eq!(found, expected, "{width:?} {op:?} {a:#x} {b:#x} {c:#x}: {found:#x}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mask_is_made_and_used_and_inactive_lanes_stay() {
+    for width in widths() {
+        let vcc = Operand::Scalar(Operand::VCC);
+        let choose = |dst| inst(Op::VCndmaskB32, Format::Vop3, dst, [Operand::Vgpr(0), Operand::Vgpr(1), vcc]);
+        let mut compare = inst(Op::VCmpLtU32, Format::Vop3, 0, rows([0, 1, 0]));
+        compare.dst = vcc;
+        let mut sum = inst(Op::VAddCoU32, Format::Vop2, 5, rows([0, 1, 0]));
+        sum.sdst = Operand::Scalar(8);
+        let insts = [compare, choose(3), choose(4), sum, choose(6)];
+        let mut state = state();
+        let exec = 0xff00_00f0_1234_0000_u64;
+        state.scalars[126] = exec as u32;
+        state.scalars[127] = (exec >> 32) as u32;
+        (state.scalars[106], state.scalars[107]) = (u32::MAX, u32::MAX);
+        for lane in 0..64 {
+            state.rows[0][lane] = if lane % 3 == 0 { u32::MAX - 5 } else { 7 };
+            state.rows[1][lane] = lane as u32;
+            for row in 3..7 {
+                state.rows[row][lane] = 99;
+            }
+        }
+        run(&insts, width, &mut state);
+        let pair = |state: &State, n: usize| u64::from(state.scalars[n]) | u64::from(state.scalars[n + 1]) << 32;
+        for lane in 0..64 {
+            let (a, b) = (state.rows[0][lane], state.rows[1][lane]);
+            let active = exec >> lane & 1 != 0;
+            let expected = if !active { [99, 99] } else { [if a < b { b } else { a }, a.wrapping_add(b)] };
+            assert_eq!([state.rows[3][lane], state.rows[5][lane]], expected, "{width:?} lane {lane}");
+            assert_eq!(pair(&state, 106) >> lane & 1 != 0, active && a < b, "{width:?} lane {lane}");
+            assert_eq!(pair(&state, 8) >> lane & 1 != 0, active && a.checked_add(b).is_none(), "{width:?} lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn what_double_precision_does_not_decide_is_mended() {
+    for width in widths() {
+        let insts = [3, 4, 5, 6].map(|dst| inst(Op::VRsqF32, Format::Vop1, dst, rows([0, 0, 0])));
+        let mut state = state();
+        // The values that are representable exactly and near them: no result is near the middle.
+        for lane in 0..64 {
+            state.rows[0][lane] = (1.0 + lane as f32).to_bits();
+        }
+        run(&insts, width, &mut state);
+        for lane in 0..64 {
+            let expected = (1.0 / (1.0 + lane as f64).sqrt()) as f32;
+            assert_eq!(state.rows[6][lane], expected.to_bits(), "{width:?} lane {lane}");
+        }
+        state.scalars[127] = 0;
+        run_with(&insts, width, &mut state, Switches::NONE.with(Switch::MendAll));
+        let (mended, kept) = state.rows[6].split_at(32);
+        assert!(mended.iter().all(|word| *word == 0x1234_5678) && kept.iter().all(|word| *word != 0x1234_5678));
+    }
+}
+
+#[test]
+fn code_that_no_region_has_is_reported() {
+    let mut arena = Arena::default();
+    let sine = inst(Op::VSinF32, Format::Vop1, 1, rows([0, 0, 0]));
+    for width in widths() {
+        let mut refused = Vec::new();
+        let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
+        let insts = [add, add, add, sine, add, add, add, add];
+        let regions =
+            translate(&insts, &Waves, width, &mut arena, &Switches::NONE, |op, why| refused.push((op, why.name())));
+        assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);
+        assert_eq!(refused, [(Op::VSinF32, "operation")]);
+    }
+}
