@@ -37,9 +37,9 @@ use crate::frame::{Frames, Resolved};
 use crate::interposed::interposed;
 use crate::per_process::{Identity, PerProcess};
 use crate::populate::Populate;
-use crate::sabotage;
 use crate::source::{Capabilities, Source};
 use crate::uffd::{Change, Listener, Uffd};
+use crate::{sabotage, sys};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
@@ -47,6 +47,7 @@ use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, PAGE};
 use vkfd_driver::address_space::{Access, Faulted, Page};
 use vkfd_driver::errno::Errno;
 use vkfd_driver::interval::IntervalMap;
+use vkfd_sabotage::Switch;
 
 /// Invalidations that can be under way at once; more wait. The last place is the reader thread's
 /// alone, because a thread that has another may wait for the reader.
@@ -427,7 +428,7 @@ impl Mm {
                 return Faulted { spans: 0, error: Some(errno) };
             }
         }
-        sabotage::while_faulting();
+        map_meanwhile();
         let faulted = self.fault_registered(told, spans, access, pages);
         let (Some(doubt), Some(done)) = (doubt, spans.get(..faulted.spans)) else { return faulted };
         let registered = self.registered_before(done);
@@ -568,6 +569,14 @@ impl Listener for Mm {
         }
         // The change is the kernel's and cannot be waited for.
         drop(self.begin(span, By::Reader, if change == Change::Gone { Goes::Memory } else { Goes::Pages }));
+    }
+}
+
+/// What a test has a fault race with ([`Switch::MapWhileFaulting`]).
+fn map_meanwhile() {
+    if let Some(address) = sabotage::switches().value(Switch::MapWhileFaulting) {
+        // One that is there already stays.
+        let _ = sys::map_page_at(address);
     }
 }
 

@@ -45,11 +45,3 @@ pub(crate) fn while_registering() {
         unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() };
     }
 }
-
-/// Between the registration of memory and the look at its pages.
-pub(crate) fn while_faulting() {
-    if let Some(address) = process().value(Switch::MapWhileFaulting) {
-        // One that is there already stays.
-        let _ = crate::sys::map_page_at(address);
-    }
-}

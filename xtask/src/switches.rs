@@ -33,11 +33,12 @@ const SWITCHES: [&str; 2] = ["| switch | effect | noticed by |", "| --- | --- | 
 const POINTS: [&str; 2] = ["| fail point | failing operation | source |", "| --- | --- | --- |"];
 
 /// What can be broken.
-const BREAKABLE: [&str; 11] = [
+const BREAKABLE: [&str; 12] = [
     "cli/src/",
     "cu/src/",
     "driver/src/",
     "gpu/src/",
+    "translate/src/",
     "host/src/",
     "isa/src/",
     "linux/",

@@ -443,7 +443,7 @@ impl Port {
             let max = if word.is_some() && rest.len() == 8 { 8 } else { rest.len() };
             let done = self.try_touch(side, max, |span| match (word, half) {
                 (Some(word), _) if max == 8 => {
-                    // SAFETY: aligned, and within the span of the access; pages are multiples of a word.
+                    // SAFETY: aligned, and within the span of the access; a page is whole words.
                     unsafe { raw::store_u64(span.ptr.cast(), u64::from_le_bytes(word)) }.map(|()| 8)
                 }
                 (_, Some(half)) if max == 4 => {
