@@ -12,7 +12,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{tree, Verdict};
 
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "ioctl_decode",
     "call_sequence",
     "sdma_packets",
