@@ -442,12 +442,12 @@ impl Port {
             let half = <[u8; 4]>::try_from(rest.get(..4).unwrap_or_default()).ok().filter(|_| side.va % 4 == 0);
             let max = if word.is_some() && rest.len() == 8 { 8 } else { rest.len() };
             let done = self.try_touch(side, max, |span| match (word, half) {
-                // SAFETY: aligned and within the span of the access, as a page is whole words.
                 (Some(word), _) if max == 8 => {
+                    // SAFETY: aligned and within the span of the access, as a page is whole words.
                     unsafe { raw::store_u64(span.ptr.cast(), u64::from_le_bytes(word)) }.map(|()| 8)
                 }
-                // SAFETY: as above.
                 (_, Some(half)) if max == 4 => {
+                    // SAFETY: as above.
                     unsafe { raw::store_u32(span.ptr.cast(), u32::from_le_bytes(half)) }.map(|()| 4)
                 }
                 // SAFETY: the bus and the VRAM keep the span until the access ends; no reference to
