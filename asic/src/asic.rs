@@ -262,7 +262,7 @@ impl Asic {
     pub fn settle(&self, patience: Duration) -> bool {
         let busy = |state: &mut State| state.is_busy() || state.working;
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), patience, busy);
-        waited.map_or(false, |(_, result)| !result.timed_out())
+        waited.is_ok_and(|(_, result)| !result.timed_out())
     }
 
     /// What it has done.
