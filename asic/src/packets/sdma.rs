@@ -102,10 +102,8 @@ impl Processor {
                 let data = [words.get(1) & 0x0fff_ffff, 0, 0, 0];
                 self.shared.interrupt(&Interrupt { client, source: source::TRAP, data, ..Interrupt::default() });
             }
-            op::POLL_REGMEM if self.poll_regmem(ring, &words)? => {}
-            op::POLL_REGMEM => return Ok(Step::Wait),
-            op::COND_EXE if self.load(space, words.wide(1))? == words.get(3) => {}
-            op::COND_EXE => {
+            op::POLL_REGMEM if !self.poll_regmem(ring, &words)? => return Ok(Step::Wait),
+            op::COND_EXE if self.load(space, words.wide(1))? != words.get(3) => {
                 let skipped = u64::from(words.get(4) & 0x3fff);
                 return match is_whole(ring, length + skipped)? {
                     true => Ok(Step::Done(length + skipped)),
@@ -125,7 +123,7 @@ impl Processor {
             op::PTEPDE => self.generate_entries(ring, &words)?,
             op::TIMESTAMP => self.store_clock(space, words.wide(1))?,
             op::SRBM_WRITE => self.write_register(words.get(1) & 0x3_ffff, words.get(2)),
-            // NOP.
+            // NOP, and a condition that holds.
             _ => {}
         }
         Ok(Step::Done(length))
