@@ -3,8 +3,8 @@
 //! in strips of both widths that the processor has.
 //!
 //! Every block is translated before it runs the first time. The programs have instructions that are
-//! translated, and some that are not, so that regions begin and end anywhere. `VKFD_LOCKSTEP=n` runs
-//! n programs of each kind.
+//! translated, and some that are not, so that regions begin and end anywhere. `VKFD_LOCKSTEP=n`
+//! runs n programs of each kind.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 

@@ -9,9 +9,10 @@
 //! Words that jump ([`Emit::cold`]) put what is rare behind the code. What vectors do not decide,
 //! [`Emit::mend`] hands to the engine, lane by lane, and goes on.
 //!
-//! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register, both
-//! advanced to the strip; `r9` the first scalar register, `rdx` the context, `rcx` the pool, `r8`
-//! the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a mask.
+//! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register,
+//! both advanced to the strip. `r9` is the first scalar register, `rdx` the context and `rcx` the
+//! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
+//! mask.
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::context::{Context, Mending};
@@ -98,7 +99,7 @@ pub(crate) struct Emit {
     cold: Vec<(usize, usize, Label, Cold)>,
     /// The routine that saves registers and calls the engine, if it is needed.
     mender: Option<Label>,
-    /// All active lanes are mended, for tests.
+    /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
 }
 
