@@ -324,7 +324,7 @@ fn straight_code_is_the_reference_s() {
 
 #[test]
 fn loops_are_the_reference_s() {
-    check(Case { count: programs(300), ..LOOPED }, 60);
+    check(Case { count: programs(300), ..LOOPED }, 50);
     check(Case { target: Target::Gfx942, count: programs(100), seed: 8, ..LOOPED }, 30);
 }
 
