@@ -24,7 +24,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vkfd_gpu::VRAM_GRANULE;
+use vkfd_gpu::{Translate, VRAM_GRANULE};
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
     OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
@@ -80,8 +80,22 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 11] =
-    ["preset", "gpus", "target", "vram", "svm_vram", "xnack", "threads", "cus", "strict", "profile", "fidelity"];
+const OF_THIS_PROCESS: [&str; 14] = [
+    "preset",
+    "gpus",
+    "target",
+    "vram",
+    "svm_vram",
+    "xnack",
+    "threads",
+    "cus",
+    "strict",
+    "translate",
+    "check_translation",
+    "perf_map",
+    "profile",
+    "fidelity",
+];
 
 /// What machine to make.
 #[derive(clap::Args)]
@@ -119,6 +133,17 @@ pub struct MachineArgs {
     /// names it: docs/rocm.md has the list
     #[arg(long)]
     strict: bool,
+    /// Translate hot code of kernels to code of this processor, if it has AVX2: the same results,
+    /// sooner
+    #[arg(long)]
+    translate: bool,
+    /// The same, and have the reference engine repeat all that is translated: slow. Differences go
+    /// to the log, and --profile counts them
+    #[arg(long)]
+    check_translation: bool,
+    /// List translated code in /tmp/perf-PID.map, where perf finds the names of its samples
+    #[arg(long)]
+    perf_map: bool,
 }
 
 /// Bytes in whole 2 MiB.
@@ -169,6 +194,12 @@ impl MachineArgs {
         machine.svm_vram = self.svm_vram.or(machine.svm_vram);
         machine.xnack |= self.xnack;
         machine.strict |= self.strict;
+        machine.perf_map |= self.perf_map;
+        machine.translate = match (self.check_translation, self.translate) {
+            (true, _) => Translate::Checked,
+            (false, true) => Translate::On,
+            (false, false) => machine.translate,
+        };
         machine.threads = self.threads.map_or(machine.threads, usize::from);
         machine.shape.units = self.cus.or(machine.shape.units);
         if let Some(units) = machine.shape.units {

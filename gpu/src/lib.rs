@@ -48,7 +48,7 @@ pub use vkfd_raw as raw;
 
 pub use bus::{Bus, BusError, HostSpan, PhysAddr};
 pub use clock::{clock, CLOCK_HZ};
-pub use config::{Config, Family};
+pub use config::{Config, Family, Translate};
 pub use control::{DoorbellPtr, QueueConfig, QueueKind};
 pub use counters::Counters;
 pub use error::GpuError;

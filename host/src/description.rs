@@ -9,6 +9,7 @@ use crate::shape::Shape;
 use std::fmt;
 use std::str::FromStr;
 use vkfd_driver::targets::Target;
+use vkfd_gpu::Translate;
 use vkfd_sabotage::Switches;
 
 /// The variable that has a [`Description`].
@@ -81,6 +82,10 @@ pub struct Description {
     pub threads: usize,
     /// A kernel ends if it relies on something that the engine could do and hardware does not.
     pub strict: bool,
+    /// Whether hot code of kernels is translated to code of the host.
+    pub translate: Translate,
+    /// Whether translated code is listed for perf.
+    pub perf_map: bool,
     /// The GPUs' parts with another description than their target's.
     pub shape: Shape,
 }
@@ -90,7 +95,19 @@ impl Default for Description {
     fn default() -> Self {
         let (gpus, target, vram) = (1, Target::Gfx900, 1 << 30);
         let (xnack, coherent, strict) = (false, false, false);
-        Self { gpus, target, vram, svm_vram: None, xnack, coherent, threads: 0, strict, shape: Shape::default() }
+        Self {
+            gpus,
+            target,
+            vram,
+            svm_vram: None,
+            xnack,
+            coherent,
+            threads: 0,
+            strict,
+            translate: Translate::Off,
+            perf_map: false,
+            shape: Shape::default(),
+        }
     }
 }
 
@@ -106,6 +123,8 @@ impl Description {
             device_file: true,
             threads: self.threads,
             strict: self.strict,
+            translate: self.translate,
+            perf_map: self.perf_map,
             ..MachineOptions::default()
         };
         options.driver.svm_vram = self.svm_vram;
@@ -115,13 +134,21 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, shape } = self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;
         }
-        let flags = [(xnack, " xnack"), (coherent, " coherent"), (strict, " strict")];
-        flags.into_iter().filter(|(on, _)| **on).try_for_each(|(_, word)| f.write_str(word))
+        let (translated, checked) = (*translate == Translate::On, *translate == Translate::Checked);
+        let flags = [
+            (*xnack, " xnack"),
+            (*coherent, " coherent"),
+            (*strict, " strict"),
+            (translated, " translate"),
+            (checked, " check-translation"),
+            (*perf_map, " perf-map"),
+        ];
+        flags.into_iter().filter(|(on, _)| *on).try_for_each(|(_, word)| f.write_str(word))
     }
 }
 
@@ -148,6 +175,9 @@ impl FromStr for Description {
                 None if word == "xnack" => described.xnack = true,
                 None if word == "coherent" => described.coherent = true,
                 None if word == "strict" => described.strict = true,
+                None if word == "perf-map" => described.perf_map = true,
+                None if word == "translate" => described.translate = Translate::On,
+                None if word == "check-translation" => described.translate = Translate::Checked,
                 _ => return Err(bad()),
             }
         }
@@ -172,9 +202,11 @@ mod tests {
                 coherent: true,
                 threads: 3,
                 strict: true,
+                translate: Translate::Checked,
+                perf_map: true,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },
-            Description { xnack: true, ..Description::default() },
+            Description { xnack: true, translate: Translate::On, ..Description::default() },
         ] {
             assert_eq!(described.to_string().parse::<Description>().unwrap(), described);
         }

@@ -58,6 +58,10 @@ pub struct MachineOptions {
     pub threads: usize,
     /// What hardware does not do, and the engine could, ends a kernel.
     pub strict: bool,
+    /// Whether hot code of kernels is translated to code of the host.
+    pub translate: vkfd_gpu::Translate,
+    /// Whether translated code is listed for perf.
+    pub perf_map: bool,
     /// Where kernels' costs are added up.
     pub profile: Arc<vkfd_gpu::Profile>,
     /// The driver's own options.
@@ -83,6 +87,8 @@ impl Default for MachineOptions {
             device_file: false,
             threads: 0,
             strict: false,
+            translate: vkfd_gpu::Translate::Off,
+            perf_map: false,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
             driver,
         }
@@ -285,6 +291,8 @@ impl Machine {
                 shader_mhz: model.clock_mhz,
                 threads: options.threads,
                 strict: options.strict,
+                translate: options.translate,
+                perf_map: options.perf_map,
                 profile: options.profile.clone(),
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()

@@ -67,7 +67,7 @@ fn map(file: &std::fs::File, protection: libc::c_int) -> io::Result<NonNull<u8>>
 }
 
 fn unmap(at: NonNull<u8>) {
-    // SAFETY: a mapping of this module's, which nothing uses any more.
+    // SAFETY: this module made the mapping, and nothing uses it any more.
     unsafe { libc::syscall(libc::SYS_munmap, at.as_ptr(), CHUNK) };
 }
 

@@ -51,8 +51,8 @@ pub struct Context {
     trace_words: Box<[u32]>,
 }
 
-// SAFETY: the pointers are to its own words, to a pool while a region runs, and to what the engine
-// sets for the time that a region runs.
+// SAFETY: the pointers are to its own words, and to a pool and the engine's objects while a region
+// runs.
 unsafe impl Send for Context {}
 
 impl Context {

@@ -9,9 +9,13 @@
 //! Words that jump ([`Emit::cold`]) put what is rare behind the code. What vectors do not decide,
 //! [`Emit::mend`] hands to the engine, lane by lane, and goes on.
 //!
-//! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register, both
-//! advanced to the strip; `r9` the first scalar register, `rdx` the context, `rcx` the pool, `r8`
-//! the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a mask.
+//! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register,
+//! both advanced to the strip. `r9` is the first scalar register, `rdx` the context and `rcx` the
+//! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
+//! mask.
+
+mod double;
+mod masks;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::context::{Context, Mending};
@@ -98,7 +102,7 @@ pub(crate) struct Emit {
     cold: Vec<(usize, usize, Label, Cold)>,
     /// The routine that saves registers and calls the engine, if it is needed.
     mender: Option<Label>,
-    /// All active lanes are mended, for tests.
+    /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
 }
 
@@ -686,236 +690,10 @@ impl Emit {
         self.mov(d, Src::Reg(a));
         self.blend(d, Mask::V(low), Src::Reg(zero));
     }
-
-    /// The register for a mask that is kept until another takes its place.
-    fn kept_mask(&mut self) -> Mask {
-        let mask = if self.width.is_wide() {
-            let all = [Register::K2, Register::K3, Register::K4, Register::K5];
-            self.turn += 1;
-            Mask::K(all[self.turn % all.len()])
-        } else {
-            Mask::V(self.width.vector(self.width.vectors() - 2))
-        };
-        self.cached.retain(|(_, other)| *other != mask);
-        mask
-    }
-
-    /// Forgets masks in registers: what comes next is reached from elsewhere, too.
-    pub(crate) fn forget_masks(&mut self) {
-        self.cached.clear();
-    }
-
-    fn mask_place(place: MaskPlace) -> MemoryOperand {
-        match place {
-            MaskPlace::Scalar(n) => at(Register::RSI, 4 * i64::from(n)),
-            MaskPlace::Trace(offset) => {
-                MemoryOperand::with_base_index_scale_displ_size(Register::R8, Register::R11, 1, offset, 1)
-            }
-        }
-    }
-
-    /// A mask of the wave.
-    pub(crate) fn mask(&mut self, place: MaskPlace) -> Mask {
-        if let Some((_, mask)) = self.cached.iter().find(|(other, _)| *other == place) {
-            return *mask;
-        }
-        let (mask, from) = (self.kept_mask(), Emit::mask_place(place));
-        match mask {
-            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, from)),
-            Mask::V(v) => {
-                self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
-                self.spread(v);
-            }
-        }
-        self.cached.push((place, mask));
-        mask
-    }
-
-    /// A vector of the mask whose bits are in `eax`.
-    pub(crate) fn spread(&mut self, v: Register) {
-        let small = Register::XMM0 + (v as u32 - Register::YMM0 as u32);
-        let bits = at(Register::RCX, self.pool.eight([1, 2, 4, 8, 16, 32, 64, 128]));
-        self.asm.add(Instruction::with2(Code::VEX_Vmovd_xmm_rm32, small, Register::EAX));
-        self.asm.add(Instruction::with2(Code::VEX_Vpbroadcastd_ymm_xmmm32, v, small));
-        self.asm.add(Instruction::with3(Code::VEX_Vpand_ymm_ymm_ymmm256, v, v, bits));
-        self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, v, v, bits));
-    }
-
-    /// Makes a mask and gives it to a scalar register; NULL takes nothing.
-    pub(crate) fn set_mask(&mut self, n: u8, make: impl FnOnce(&mut Emit, Mask)) {
-        let mask = if self.width.is_wide() { self.kept_mask() } else { self.temp_mask() };
-        make(self, mask);
-        if n == Operand::NULL {
-            return;
-        }
-        self.cached.retain(|(place, _)| *place != MaskPlace::Scalar(n));
-        let to = Emit::mask_place(MaskPlace::Scalar(n));
-        match mask {
-            Mask::K(k) => {
-                self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
-                self.cached.push((MaskPlace::Scalar(n), mask));
-            }
-            Mask::V(v) => {
-                let kept = self.kept_mask();
-                let Mask::V(register) = kept else { return };
-                let exec = self.exec_vector();
-                self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
-                self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, register));
-                self.asm.add(Instruction::with2(Code::Mov_rm8_r8, to, Register::AL));
-                self.cached.push((MaskPlace::Scalar(n), kept));
-            }
-        }
-    }
-
-    /// Gives zeros to a scalar register's part of a mask.
-    pub(crate) fn clear_mask(&mut self, n: u8) {
-        let to = Emit::mask_place(MaskPlace::Scalar(n));
-        self.asm.add(if self.width.is_wide() {
-            Instruction::with2(Code::Mov_rm16_imm16, to, 0u32)
-        } else {
-            Instruction::with2(Code::Mov_rm8_imm8, to, 0u32)
-        });
-    }
-
-    /// EXEC of the strip; jumps if no lane is active. `is_open`: a fault, all lanes are.
-    pub(crate) fn load_exec(&mut self, none: Label, is_open: bool) {
-        let from = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
-        if self.width.is_wide() {
-            self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, EXEC, from));
-            self.asm.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, EXEC, EXEC));
-            self.asm.jump_if(When::Zero, none);
-            if is_open {
-                self.asm.add(Instruction::with3(Code::VEX_Kxnorw_kr_kr_kr, EXEC, EXEC, EXEC));
-            }
-            return;
-        }
-        self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
-        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
-        self.asm.jump_if(When::Zero, none);
-        if is_open {
-            self.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, 0xff_u32));
-        }
-        let exec = self.exec_vector();
-        self.spread(exec);
-    }
 }
 
 /// A word of memory for all lanes.
 fn broadcast(mut place: MemoryOperand) -> MemoryOperand {
     place.is_broadcast = true;
     place
-}
-
-/// Masks that are used one after the other, and double precision.
-impl Emit {
-    /// Makes something that needs mask registers, which but for its result are free again.
-    pub(crate) fn once(&mut self, make: impl FnOnce(&mut Emit) -> Mask) -> Mask {
-        let before = (self.masks, self.taken);
-        self.masks = 0;
-        let mask = make(self);
-        (self.masks, self.taken) = before;
-        mask
-    }
-
-    /// Lanes of `one` that are in `two`.
-    pub(crate) fn intersect(&mut self, one: Mask, two: Mask) {
-        match (one, two) {
-            (Mask::K(a), Mask::K(b)) => self.asm.add(Instruction::with3(Code::VEX_Kandw_kr_kr_kr, a, a, b)),
-            (Mask::V(a), Mask::V(b)) => self.op(width::AND, a, Src::Reg(a), Src::Reg(b)),
-            _ => self.asm.fail(),
-        }
-    }
-
-    fn half(&self, register: Register) -> Register {
-        let smaller = if self.width.is_wide() { Register::YMM0 } else { Register::XMM0 };
-        smaller + (register as u32 - self.width.vector(0) as u32)
-    }
-
-    /// A word of 64 bits for all lanes.
-    fn splat64(&mut self, d: Register, bits: u64) {
-        let place = at(Register::RCX, self.pool.double(bits));
-        self.asm.add(Instruction::with2(width::SPLAT64.of(self.width), d, place));
-    }
-
-    /// `value` = 1 / sqrt(source), and where its double precision is so near to the middle between
-    /// two singles that it does not decide.
-    pub(crate) fn rsq(&mut self, value: Register, source: Register) -> Mask {
-        let width = self.width;
-        let (wide, near, one) = (self.temp(), [self.temp(), self.temp()], self.temp());
-        self.splat64(one, 1f64.to_bits());
-        for (n, near) in near.into_iter().enumerate() {
-            let mut from = self.half(source);
-            if n == 1 {
-                from = self.half(wide);
-                self.asm.add(Instruction::with3(width::HIGH_HALF.of(width), from, source, 1u32));
-            }
-            self.asm.add(Instruction::with2(width::DOUBLES.of(width), wide, from));
-            self.asm.add(Instruction::with2(width::DSQRT.of(width), wide, wide));
-            self.asm.add(Instruction::with3(width::DDIV.of(width), wide, one, wide));
-            let to = if n == 0 { self.half(value) } else { self.half(near) };
-            self.asm.add(Instruction::with2(width::SINGLES.of(width), to, wide));
-            if n == 1 {
-                self.asm.add(Instruction::with4(width::JOIN_HALVES.of(width), value, value, to, 1u32));
-            }
-            self.near_tie(near, wide);
-        }
-        if self.mends_all {
-            for near in near {
-                self.asm.add(Instruction::with3(width::XOR.of(width), near, near, near));
-            }
-        }
-        self.join_near(near)
-    }
-
-    /// Zeros in the words of 64 bits of `near` where a double is near the middle between singles.
-    fn near_tie(&mut self, near: Register, double: Register) {
-        let width = self.width;
-        let word = |e: &mut Emit, bits: u64| at(Register::RCX, e.pool.double(bits));
-        // The bits that a single does not have, from a little less than their middle.
-        let steps = [
-            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), 0x1fff_ffff_u64),
-            (
-                Both(Code::VEX_Vpaddq_ymm_ymm_ymmm256, Code::EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64),
-                8u64.wrapping_sub(1 << 28),
-            ),
-            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), !15u64),
-        ];
-        let mut from = double;
-        for (code, bits) in steps {
-            let place = word(self, bits);
-            if width.is_wide() {
-                self.asm.add(Instruction::with3(code.of(width), near, from, broadcast(place)));
-            } else {
-                let room = self.temp();
-                self.taken -= 1;
-                self.asm.add(Instruction::with2(width::SPLAT64.of(width), room, place));
-                self.asm.add(Instruction::with3(code.of(width), near, from, room));
-            }
-            from = near;
-        }
-    }
-
-    /// The mask of the lanes whose words of 64 bits are zero.
-    fn join_near(&mut self, near: [Register; 2]) -> Mask {
-        let [low, high] = near;
-        if self.width.is_wide() {
-            for (k, near) in [(Register::K6, low), (Register::K7, high)] {
-                self.asm.add(Instruction::with3(Code::EVEX_Vptestnmq_kr_k1_zmm_zmmm512b64, k, near, near));
-            }
-            self.asm.add(Instruction::with3(Code::VEX_Kunpckbw_kr_kr_kr, Register::K6, Register::K7, Register::K6));
-            self.asm.add(Instruction::with3(Code::VEX_Kandw_kr_kr_kr, Register::K6, Register::K6, EXEC));
-            self.masks = 1;
-            return Mask::K(Register::K6);
-        }
-        let zero = self.temp();
-        self.taken -= 1;
-        self.asm.add(Instruction::with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, zero, zero, zero));
-        for near in [low, high] {
-            self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqq_ymm_ymm_ymmm256, near, near, zero));
-        }
-        // Even words of both; each half of 128 bits has its own.
-        self.asm.add(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, low, low, high, 0x88u32));
-        self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, low, low, 0xd8u32));
-        Mask::V(low)
-    }
 }

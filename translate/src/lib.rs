@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Hot GPU code as code of the host.
 //!
-//! An engine that meets a block of GPU code often has it translated: [`translate`] takes its decoded
-//! instructions and makes [`Region`]s of them, each for a part of the block or for a loop that is
-//! one block. A region computes the same bits as the engine's handlers. What it does not translate
-//! stays the engine's, so any part may be left out.
+//! An engine that meets a block of GPU code often has it translated. [`translate`] takes the
+//! decoded instructions and makes [`Region`]s of them. A region is a part of the block, or a loop
+//! that is one block. It computes the same bits as the engine's handlers. Instructions outside of
+//! regions stay with their handlers, so any part may be left out.
 //!
 //! The crate knows instructions ([`vkfd_isa`]) and how a wave's registers lie in memory
-//! ([`Registers`]). It knows no engine, no memory of a GPU and no launch, and it compiles in seconds.
+//! ([`Registers`]). It knows no engine, no memory of a GPU and no launch, and compiles in seconds.
 //! docs/design/translation.md has the design.
 //!
 //! | module | |
@@ -67,7 +67,7 @@ pub enum Why {
     Operation,
     /// Modifiers, parts of registers, other lanes, or a register that the wave does not have.
     Form,
-    /// It would see another order of what scalar and vector instructions do, or it writes EXEC.
+    /// It would see scalar and vector instructions in another order, or it writes EXEC.
     Order,
     /// The block is no loop.
     Branch,

@@ -2,9 +2,10 @@
 //! Which instructions make a region, and what each of them reads and writes.
 //!
 //! A region runs its scalars first, and then strip after strip. So a region ends before an
-//! instruction that would see another order: a scalar instruction that reads a mask which a vector
-//! instruction has written, a vector instruction that reads such a register as a number, and
-//! whatever writes EXEC. A loop is a region only if none of its rounds does so either.
+//! instruction that would see another order. Such are scalar instructions that read a mask which a
+//! vector instruction has written, and vector instructions that read such a register as a number.
+//! Instructions that write EXEC are in no region. A loop is a region only if none of its rounds has
+//! such an instruction.
 
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A region: the code of a segment, and how it is run.
 //!
-//! A region has two functions. The *slice* does the scalar instructions of a round after the other,
-//! and leaves in the trace what vector instructions read of registers that change. The *strips* do
-//! the vector instructions: for each strip of lanes that has an active one, all rounds, with rows in
-//! host registers.
+//! A region has two functions. The *slice* does the scalar instructions, round after round, and
+//! copies the registers that change and that vector instructions read to a trace. The *strips* do
+//! the vector instructions: for each strip of lanes that has an active one, all rounds, with rows
+//! in host registers.
 //!
 //! A round is complete or was not begun. When a scalar load misses in a later round, the slice is
 //! done again for the rounds before it; when it misses in the first one, nothing has happened. So
@@ -94,7 +94,7 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// The place in the trace of what a register has now.
+    /// A register's present value: its place in the trace.
     fn place(&mut self, n: u8, words: u8) -> Option<i64> {
         if scalar::bits(n, words) & self.segment.written == 0 || self.is_late {
             return None;

@@ -76,7 +76,7 @@ fn scc() -> iced_x86::MemoryOperand {
     at(CONTEXT, i64::try_from(offset_of!(Context, scc)).unwrap_or(0))
 }
 
-/// A shift to the left, and a sum with what it leaves above.
+/// A shift to the left, and a sum, whose bits above 32 are left in `rdx`.
 fn shifted(asm: &mut Assembler, by: u32) {
     asm.add(Instruction::with2(Code::Shl_rm64_imm8, A64, by));
     two(asm, Code::Add_r64_rm64, A64, B64);

@@ -129,6 +129,8 @@ impl Preset {
             xnack: form.xnack,
             coherent: form.coherent,
             strict: form.strict,
+            translate: default.translate,
+            perf_map: default.perf_map,
             threads: form
                 .threads
                 .map_or(default.threads, |threads| usize::try_from(threads).unwrap_or(default.threads)),

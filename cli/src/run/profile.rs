@@ -61,6 +61,36 @@ pub(super) fn kernels(report: &Report) -> String {
         text.push_str(&line);
     }
     text.push_str(&detours(report));
+    text.push_str(&translation(report));
+    text
+}
+
+/// Sums of translated code, and the operations of hot code without a translation, as a table;
+/// nothing if nothing was hot.
+fn translation(report: &Report) -> String {
+    let count = |name| report.translation.get(name).copied().unwrap_or(0);
+    if count("blocks") == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "translated: {} of {} instructions in {} hot blocks, {} bytes of code, {} us\n",
+        count("translated"),
+        count("instructions"),
+        count("blocks"),
+        count("bytes"),
+        count("nanoseconds") / 1000
+    );
+    if count("checked") != 0 {
+        text.push_str(&format!("checked: {} regions, {} differed\n", count("checked"), count("wrong")));
+    }
+    let mut lines: Vec<_> = report.refused.iter().collect();
+    lines.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+    if !lines.is_empty() {
+        text.push_str("not translated  why         operation\n");
+    }
+    for ((op, why), times) in lines {
+        text.push_str(&format!("{times:>14}  {why:<10}  {op}\n"));
+    }
     text
 }
 
@@ -99,6 +129,11 @@ pub(super) fn document(report: &Report, costs: bool, fidelity: bool) -> Value {
         if !others.is_empty() {
             document.insert("others_by_reference_engine".into(), others.into());
         }
+    }
+    if costs && !report.translation.is_empty() {
+        let refused = report.refused.iter().map(|((op, why), times)| json!({ "op": op, "why": why, "times": times }));
+        document.insert("translation".into(), json!(report.translation));
+        document.insert("not_translated".into(), refused.collect());
     }
     if fidelity {
         let approximate =
@@ -152,7 +187,11 @@ mod tests {
         for (op, times) in [("v_add_f32", 3), ("v_mul_f32", 40)] {
             report.detours.insert(("k".into(), op.into(), "value".into()), times);
         }
+        report.translation = [("blocks".into(), 1), ("translated".into(), 20)].into();
+        report.refused.insert(("ds_read_b32".into(), "operation".into()), 7);
         let text = kernels(&report);
+        assert!(text.contains("translated: 20 of 0 instructions in 1 hot blocks"), "{text}");
+        assert!(text.contains("7  operation   ds_read_b32"), "{text}");
         let lines: Vec<&str> = text.lines().skip(2).collect();
         assert!(
             lines[0].starts_with("by the reference engine") && lines[1].contains("40  value       v_mul_f32"),
@@ -163,6 +202,7 @@ mod tests {
             document["kernels"][0]["by_reference_engine"][0],
             json!({ "op": "v_add_f32", "why": "value", "times": 3 })
         );
+        assert_eq!(document["translation"]["translated"], json!(20));
         assert_eq!(document["approximate"], json!([]));
     }
 }

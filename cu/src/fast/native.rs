@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Translated code among a block's steps: how it is asked for, entered and checked.
 //!
-//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region takes the place of
-//! the first step of its instructions; that step's own handler stays beside it, for waves whose MODE
-//! is not the usual one, and for a scalar load that misses. So a region does all of its
+//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region replaces the
+//! first step of its instructions. That step's own handler stays beside it, for waves whose MODE is
+//! not the usual one, and for a scalar load that misses. So a region does all of its
 //! instructions, or the handlers do. A loop is left after a chunk of rounds, and its block is run
 //! again: the budget and the gate are asked between chunks.
 //!
@@ -200,7 +200,7 @@ fn list(region: &Region, pc: u64) {
     }
 }
 
-/// Puts a region in the place of its instructions.
+/// Has a region replace its instructions.
 fn enter_at(block: &mut Block, region: Region) {
     let range = region.insts.clone();
     let steps = block.steps.as_mut_slice();
@@ -348,7 +348,7 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
 
 /// A scalar load within a page.
 unsafe extern "sysv64" fn load(user: *mut c_void, va: u64, words: u32, to: *mut u32) -> u32 {
-    // SAFETY: what `run` has set, which lives until the region is left. It does not use it meanwhile.
+    // SAFETY: what `run` has set, which lives until the region is left. It is not used meanwhile.
     let cx = unsafe { &mut *user.cast::<Cx>() };
     let mut room = [0u32; 16];
     let bytes = 4 * words.min(16) as usize;

@@ -5,7 +5,10 @@
 //! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks
 //! for: code that was written before is seen.
 
+use crate::config::Translate;
+use crate::profile::Profile;
 use crate::shared::Shared;
+use std::sync::Arc;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{fast, Exit, Group, Wave, World};
 use vkfd_sabotage::LiveSwitches;
@@ -20,6 +23,19 @@ pub(crate) struct Engine {
     kind: Kind,
     /// The launch that it ran last.
     launch: u64,
+    /// Where it is reported what was translated.
+    profile: Arc<Profile>,
+}
+
+/// Has an engine translate hot code.
+fn translate(engine: &mut fast::Engine, how: Translate, perf_map: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(translation) = fast::native::Translation::detect().filter(|_| how != Translate::Off) {
+        let is_checked = how == Translate::Checked;
+        engine.translate(fast::native::Translation { is_checked, perf_map, ..translation });
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (engine, how, perf_map);
 }
 
 impl Engine {
@@ -30,6 +46,7 @@ impl Engine {
                 let mut engine = Box::new(fast::Engine::sharing(target, &shared.code));
                 // It runs inside of accesses, where nothing is allocated.
                 engine.defer_decoding();
+                translate(&mut engine, shared.config.translate, shared.config.perf_map);
                 Kind::Fast(engine)
             }
             target => {
@@ -38,7 +55,7 @@ impl Engine {
                 Kind::Reference(Reference)
             }
         };
-        Engine { kind, launch: 0 }
+        Engine { kind, launch: 0, profile: shared.config.profile.clone() }
     }
 
     /// Breaks what is to be broken, in code that is decoded from now on.
@@ -69,6 +86,8 @@ impl vkfd_cu::launch::Engine for Engine {
     fn decode(&mut self) {
         if let Kind::Fast(engine) = &mut self.kind {
             engine.decode();
+            #[cfg(target_arch = "x86_64")]
+            self.profile.translated(&engine.translated(), &engine.differences());
         }
     }
 }

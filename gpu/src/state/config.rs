@@ -7,6 +7,18 @@ use vkfd_cu::launch::Units;
 pub use vkfd_targets::Family;
 use vkfd_targets::Target;
 
+/// Whether hot code is translated to code of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Translate {
+    /// It is interpreted.
+    #[default]
+    Off,
+    /// It is translated where the processor has AVX2.
+    On,
+    /// Translated code is run twice, the second time by the reference engine, whose results count.
+    Checked,
+}
+
 /// What kind of GPU to make.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -23,6 +35,10 @@ pub struct Config {
     pub target: Option<Target>,
     /// Kernels run on the reference engine, which says what instructions mean and is slow.
     pub reference: bool,
+    /// Whether hot code is translated.
+    pub translate: Translate,
+    /// Translated code is listed in /tmp/perf-PID.map, for perf.
+    pub perf_map: bool,
     /// What hardware does not do, and the engine could, ends a kernel.
     pub strict: bool,
     /// Its compute units.
@@ -47,6 +63,8 @@ impl Default for Config {
             family: Family::Gfx9,
             target: Some(Target::Gfx900),
             reference: false,
+            translate: Translate::Off,
+            perf_map: false,
             strict: false,
             units: Units::VEGA10,
             shader_mhz: 1600,

@@ -24,6 +24,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+#[cfg(target_arch = "x86_64")]
+use vkfd_cu::fast::native;
 use vkfd_cu::launch::DESCRIPTOR_BYTES;
 use vkfd_cu::{fidelity, Fidelity};
 use vkfd_isa::{Op, Target};
@@ -84,6 +86,12 @@ pub struct Report {
     /// and reason ([`vkfd_cu::Detour::name`]). At most [`DETOURS`] entries; later ones are counted
     /// for [`OTHER_DETOURS`].
     pub detours: BTreeMap<(String, String, String), u64>,
+    /// Sums of translated code: `blocks`, their `instructions`, those of them that are in regions
+    /// (`translated`), `bytes` of code, `nanoseconds`. Of checked regions, how many were run twice
+    /// (`checked`) and how many differed (`wrong`).
+    pub translation: BTreeMap<String, u64>,
+    /// Instructions of hot blocks that are in no region, by operation and reason.
+    pub refused: BTreeMap<(String, String), u64>,
 }
 
 /// Entries of [`Report::detours`].
@@ -105,6 +113,12 @@ impl Report {
         }
         for ((kernel, op, why), times) in &other.detours {
             self.add_detour(kernel, op, why, *times);
+        }
+        for (name, count) in &other.translation {
+            *self.translation.entry(name.clone()).or_default() += count;
+        }
+        for (key, times) in &other.refused {
+            *self.refused.entry(key.clone()).or_default() += times;
         }
     }
 
@@ -129,6 +143,12 @@ impl fmt::Display for Report {
         }
         for ((kernel, op, why), times) in &self.detours {
             writeln!(f, "detour\t{kernel}\t{op}\t{why}\t{times}")?;
+        }
+        for (name, count) in &self.translation {
+            writeln!(f, "translation\t{name}\t{count}")?;
+        }
+        for ((op, why), times) in &self.refused {
+            writeln!(f, "refused\t{op}\t{why}\t{times}")?;
         }
         self.missing.iter().try_for_each(|(name, times)| writeln!(f, "missing\t{name}\t{times}"))
     }
@@ -157,6 +177,12 @@ impl FromStr for Report {
                     report.approximate.insert(name.into(), (number(times)?, why.into()));
                 }
                 ["detour", kernel, op, why, times] => report.add_detour(kernel, op, why, number(times)?),
+                ["translation", name, count] => {
+                    report.translation.insert(name.into(), number(count)?);
+                }
+                ["refused", op, why, times] => {
+                    report.refused.insert((op.into(), why.into()), number(times)?);
+                }
                 ["missing", name, times] => {
                     report.missing.insert(name.into(), number(times)?);
                 }
@@ -305,6 +331,33 @@ impl Profile {
         };
         if due {
             self.write();
+        }
+    }
+
+    /// Adds what an engine has translated, and what its checks have found.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn translated(&self, report: &native::Report, found: &native::Differences) {
+        if report.blocks == 0 && found.checked == 0 {
+            return;
+        }
+        if let Some(first) = &found.first {
+            tracing::error!(wrong = found.wrong, "translated code differs at {first}");
+        }
+        let mut state = lock(&self.state);
+        let sums = [
+            ("blocks", report.blocks),
+            ("instructions", report.instructions),
+            ("translated", report.translated),
+            ("bytes", report.bytes),
+            ("nanoseconds", u64::try_from(report.time.as_nanos()).unwrap_or(u64::MAX)),
+            ("checked", found.checked),
+            ("wrong", found.wrong),
+        ];
+        for (name, count) in sums.into_iter().filter(|(_, count)| *count != 0) {
+            *state.rest.translation.entry(name.to_owned()).or_default() += count;
+        }
+        for (&(op, why), times) in &report.refused {
+            *state.rest.refused.entry((mnemonic(op), why.name().to_owned())).or_default() += times;
         }
     }
 

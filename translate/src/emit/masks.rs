@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Masks of lanes: scalar registers as the strips see them, and EXEC.
+
+use super::*;
+
+impl Emit {
+    /// The register for a mask that is kept until another takes its place.
+    pub(super) fn kept_mask(&mut self) -> Mask {
+        let mask = if self.width.is_wide() {
+            let all = [Register::K2, Register::K3, Register::K4, Register::K5];
+            self.turn += 1;
+            Mask::K(all[self.turn % all.len()])
+        } else {
+            Mask::V(self.width.vector(self.width.vectors() - 2))
+        };
+        self.cached.retain(|(_, other)| *other != mask);
+        mask
+    }
+
+    /// Forgets masks in registers: what comes next is reached from elsewhere, too.
+    pub(crate) fn forget_masks(&mut self) {
+        self.cached.clear();
+    }
+
+    pub(super) fn mask_place(place: MaskPlace) -> MemoryOperand {
+        match place {
+            MaskPlace::Scalar(n) => at(Register::RSI, 4 * i64::from(n)),
+            MaskPlace::Trace(offset) => {
+                MemoryOperand::with_base_index_scale_displ_size(Register::R8, Register::R11, 1, offset, 1)
+            }
+        }
+    }
+
+    /// A mask of the wave.
+    pub(crate) fn mask(&mut self, place: MaskPlace) -> Mask {
+        if let Some((_, mask)) = self.cached.iter().find(|(other, _)| *other == place) {
+            return *mask;
+        }
+        let (mask, from) = (self.kept_mask(), Emit::mask_place(place));
+        match mask {
+            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, from)),
+            Mask::V(v) => {
+                self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
+                self.spread(v);
+            }
+        }
+        self.cached.push((place, mask));
+        mask
+    }
+
+    /// A vector of the mask whose bits are in `eax`.
+    pub(crate) fn spread(&mut self, v: Register) {
+        let small = Register::XMM0 + (v as u32 - Register::YMM0 as u32);
+        let bits = at(Register::RCX, self.pool.eight([1, 2, 4, 8, 16, 32, 64, 128]));
+        self.asm.add(Instruction::with2(Code::VEX_Vmovd_xmm_rm32, small, Register::EAX));
+        self.asm.add(Instruction::with2(Code::VEX_Vpbroadcastd_ymm_xmmm32, v, small));
+        self.asm.add(Instruction::with3(Code::VEX_Vpand_ymm_ymm_ymmm256, v, v, bits));
+        self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, v, v, bits));
+    }
+
+    /// Makes a mask and gives it to a scalar register; NULL takes nothing.
+    pub(crate) fn set_mask(&mut self, n: u8, make: impl FnOnce(&mut Emit, Mask)) {
+        let mask = if self.width.is_wide() { self.kept_mask() } else { self.temp_mask() };
+        make(self, mask);
+        if n == Operand::NULL {
+            return;
+        }
+        self.cached.retain(|(place, _)| *place != MaskPlace::Scalar(n));
+        let to = Emit::mask_place(MaskPlace::Scalar(n));
+        match mask {
+            Mask::K(k) => {
+                self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
+                self.cached.push((MaskPlace::Scalar(n), mask));
+            }
+            Mask::V(v) => {
+                let kept = self.kept_mask();
+                let Mask::V(register) = kept else { return };
+                let exec = self.exec_vector();
+                self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
+                self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, register));
+                self.asm.add(Instruction::with2(Code::Mov_rm8_r8, to, Register::AL));
+                self.cached.push((MaskPlace::Scalar(n), kept));
+            }
+        }
+    }
+
+    /// Gives zeros to a scalar register's part of a mask.
+    pub(crate) fn clear_mask(&mut self, n: u8) {
+        let to = Emit::mask_place(MaskPlace::Scalar(n));
+        self.asm.add(if self.width.is_wide() {
+            Instruction::with2(Code::Mov_rm16_imm16, to, 0u32)
+        } else {
+            Instruction::with2(Code::Mov_rm8_imm8, to, 0u32)
+        });
+    }
+
+    /// EXEC of the strip; jumps if no lane is active. `is_open`: a fault, all lanes are.
+    pub(crate) fn load_exec(&mut self, none: Label, is_open: bool) {
+        let from = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
+        if self.width.is_wide() {
+            self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, EXEC, from));
+            self.asm.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, EXEC, EXEC));
+            self.asm.jump_if(When::Zero, none);
+            if is_open {
+                self.asm.add(Instruction::with3(Code::VEX_Kxnorw_kr_kr_kr, EXEC, EXEC, EXEC));
+            }
+            return;
+        }
+        self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+        self.asm.jump_if(When::Zero, none);
+        if is_open {
+            self.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EAX, 0xff_u32));
+        }
+        let exec = self.exec_vector();
+        self.spread(exec);
+    }
+}
