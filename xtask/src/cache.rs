@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cargo xtask cache`: what ~/.cache/vkfd keeps between runs, and making room there.
 //!
-//! Mechanism: an entry is a directory that is made as a whole and can be made again: a kernel, its
-//! source, a root with packages, a Python environment, a suite's compiled programs, cargo's output.
+//! Mechanism: an entry is a directory that is made as a whole and can be made again. Entries are a
+//! kernel, its source, a root with packages, a Python environment, a suite's compiled programs, and
+//! cargo's output.
 //! Each user of an entry leaves the time in it. The user also locks it, together with other users,
 //! until the process ends ([`used`]). Pruning removes the entries that were used longest ago, until
 //! the rest is below the limit and the disk has some room. It leaves out an entry that somebody
@@ -28,8 +29,8 @@ use crate::{lock, Verdict};
 ///
 /// Kernels, roots with packages, wheels, compiled programs and cargo's output of `.ci/run`, each
 /// with its size and when it was last used. VKFD_CACHE names another place. With --prune those that
-/// were used longest ago are removed until the rest is below the limit, but for what was used in
-/// the last hour. Everything is made or fetched again when it is needed.
+/// were used longest ago are removed until the rest is below the limit. An entry that was used in
+/// the last hour stays. Everything is made or fetched again when it is needed.
 ///
 /// Exit status: 0 listed or pruned, 2 it could not be done.
 #[derive(clap::Args)]

@@ -3,9 +3,9 @@
 //!
 //! Every operation is a series of accesses (see [`vmid`](crate::vmid)), each of at most [`CHUNK`]
 //! bytes. Between two accesses the VMID can be suspended, flushed, its tables changed, or the queue
-//! removed; the operation goes on where it was. Faults are settled between accesses too: a retry
-//! fault waits for the driver's answer, host memory that vanished is reported to the host, and in
-//! both cases the address is translated again.
+//! removed; the operation then continues. Faults are settled between accesses too. A retry fault
+//! waits for the driver's answer, and vanished host memory is reported to the host. In both cases
+//! the address is translated again.
 
 use crate::bus::{BusError, HostSpan};
 use crate::control::{Control, Ring};
@@ -176,7 +176,7 @@ impl Port {
         match self.vmid().open() {
             Some(epoch) if self.control.enabled.load(SeqCst) => {
                 if self.shared.sabotage.has(Switch::AllocateInAccess) {
-                    // More than what a thread of the C library's keeps for itself.
+                    // More than the C library's cache of a thread.
                     drop(std::hint::black_box(vec![0u8; 64 << 10]));
                 }
                 Ok(Some(epoch))
@@ -461,7 +461,7 @@ impl Port {
         Ok(true)
     }
 
-    /// [`Port::touch`] for what need not succeed.
+    /// [`Port::touch`] for an access that need not succeed.
     fn try_touch<R>(
         &mut self,
         side: Side,
@@ -533,10 +533,10 @@ impl Port {
         Ok(())
     }
 
-    /// Finds up to `bytes` of a copy, piece by piece, in two passes, each of which asks for what
-    /// the next one reads: translations, then host memory. So the cache misses of many pieces are
-    /// under way at once, where piece by piece each would be waited for. Returns why it ended
-    /// early. Only within an access.
+    /// Finds up to `bytes` of a copy, piece by piece, in two passes. The first pass finds
+    /// translations, and prefetches the bus's entries for the second. The second finds host memory,
+    /// and prefetches it for the copy. So the cache misses of many pieces are under way at once.
+    /// Returns why it ended early. Only within an access.
     fn pieces(
         &mut self,
         epoch: Epoch,
@@ -616,7 +616,7 @@ impl Port {
     }
 
     pub(crate) fn load_u32(&mut self, va: u64) -> Result<u32, Stop> {
-        // SAFETY: aligned, and within the span of the access; pages are multiples of a word.
+        // SAFETY: aligned and within the span of the access: a page is whole words.
         self.word(va, Access::Read, |ptr: *mut u32| unsafe { raw::load_u32(ptr) })
     }
 
@@ -670,7 +670,7 @@ impl Port {
     }
 }
 
-/// A bulk operation that did something succeeded with what it did; the rest will show by itself.
+/// A bulk operation that did a part has succeeded with that part. The next access shows the rest.
 fn part(len: usize, result: Result<(), Faulted>) -> Result<usize, Faulted> {
     match result {
         Ok(()) => Ok(len),
