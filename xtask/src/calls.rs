@@ -116,6 +116,7 @@ fn answers(dispatch: &str) -> BTreeMap<String, Answer> {
     let mut answers = BTreeMap::new();
     let mut checked = None;
     let mut pending: Vec<String> = Vec::new();
+    let mut block = false;
     for line in dispatch.lines().map(str::trim) {
         if let Some(why) = line.strip_prefix(CHECKED) {
             checked = Some(why.trim_end_matches('.').to_owned());
@@ -126,7 +127,16 @@ fn answers(dispatch: &str) -> BTreeMap<String, Answer> {
                 |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect::<String>();
             pending.extend(pattern.split("c::Call::").skip(1).map(word));
         }
-        let Some((_, body)) = line.split_once("=>") else { continue };
+        let body = match line.split_once("=>") {
+            // The answer of a block is on its first line.
+            Some((_, body)) if body.trim() == "{" => {
+                block = true;
+                continue;
+            }
+            Some((_, body)) => body,
+            None if std::mem::take(&mut block) => line,
+            None => continue,
+        };
         let errno = body.split_once("Err(Errno::").map(|(_, rest)| rest.split('.').next().unwrap_or_default());
         let answer = match (errno, checked.take()) {
             (Some(errno), _) => Answer::Refused(errno.to_owned()),
@@ -146,12 +156,13 @@ mod tests {
     fn arms_are_answers() {
         let dispatch = "Some(c::Call::GET_VERSION) => call.with(|a| {\n})\n// Checked only: it has no caches.\n\
                         Some(c::Call::SET_MEMORY_POLICY) => call.with(|a| b),\n// As KFD.\nSome(c::Call::CRIU_OP) => Err(Errno::EACCES.into()),\n\
-                        Some(\nc::Call::DBG_TRAP\n| c::Call::DBG_OLD,\n) => Err(Errno::EPERM.into()),\nSome(\nc::Call::PROFILER) => Err(Errno::ENOTTY.into()),\n";
+                        Some(\nc::Call::DBG_TRAP\n| c::Call::DBG_OLD,\n) => Err(Errno::EPERM.into()),\nSome(\nc::Call::PROFILER) => {\nErr(Errno::ENOTTY.into())\n}\n";
         let expected = [
             ("CRIU_OP", Answer::Refused("EACCES".into())),
             ("DBG_OLD", Answer::Refused("EPERM".into())),
             ("DBG_TRAP", Answer::Refused("EPERM".into())),
             ("GET_VERSION", Answer::Complete),
+            ("PROFILER", Answer::Refused("ENOTTY".into())),
             ("SET_MEMORY_POLICY", Answer::Checked("it has no caches".into())),
         ];
         let expected: BTreeMap<_, _> = expected.map(|(name, answer)| (name.to_owned(), answer)).into();
