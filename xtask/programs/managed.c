@@ -15,8 +15,10 @@ struct snapshot { uint32_t op, index; uint64_t handle, buffer; uint32_t capacity
 enum { SVM = 5 };
 struct svm {
 	uint64_t ranges, bytes, notifiers, vram_pages, migrations_in, pages_in, migrations_out, pages_out, evictions;
-	uint64_t rest[7];
+	uint64_t rest[8];
 };
+// The driver writes a whole record: one of another size would be written past its end.
+_Static_assert(sizeof(struct svm) == SVM_INFO_BYTES, "struct svm is uapi's SvmInfo");
 
 typedef int status;
 enum { FOR_ALL = 1 };

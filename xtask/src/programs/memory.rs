@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use vkfd_uapi::vkfd::SvmInfo;
 
 use super::machine::Ran;
 use crate::{tree, venv};
@@ -79,6 +80,7 @@ impl Memory {
         let sources =
             [format!("{source}.c"), "beneath.h".into()].map(|file| tree::root().join("xtask/programs").join(file));
         let mut compile = Command::new("gcc");
+        compile.arg(format!("-DSVM_INFO_BYTES={}", size_of::<SvmInfo>()));
         compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(library).arg(&sources[0]);
         Ok(vec![venv::made_from(&sources)?, compile])
     }

@@ -116,7 +116,7 @@ pub(crate) const ROCRAND: RocmLibrary = RocmLibrary {
     ],
     controls: &[
         Control::new("cu.handler=v_add_u32", "test_rocrand_kernel_xorwow", "gfx900"),
-        // Known issue KI-12: with oversubscribed memory this program crashes when it ends.
+        Control::new("driver.invalidation", "test_rocrand_kernel_xorwow", "gfx900").on(Memory::Oversubscribed),
     ],
     ..LIBRARY
 };
