@@ -63,6 +63,11 @@ impl Class {
         })
     }
 
+    /// For the kernel's functions, as long as `self` is there.
+    pub(crate) fn as_raw(&self) -> *mut bindings::class {
+        self.inner.get()
+    }
+
     unsafe extern "C" fn node(device: *const bindings::device, _mode: *mut bindings::umode_t) -> *mut c_char {
         // SAFETY: called for devices of classes with this function, which are `inner` of a `Self`;
         // initialised before.
@@ -171,9 +176,10 @@ unsafe impl<T: CharDevice> Send for Registration<T> {}
 unsafe impl<T: CharDevice> Sync for Registration<T> {}
 
 impl<T: CharDevice> Registration<T> {
-    /// Registers device `name` of `class`.
+    /// Registers device `name` of `class`, below `parent` if there is one, which must stay as long.
     pub(crate) fn new<'a>(
         class: Arc<Class>,
+        parent: Option<&'a Device>,
         name: &'a CStr,
         region: Region,
         context: Arc<T::Context>,
@@ -191,10 +197,13 @@ impl<T: CharDevice> Registration<T> {
                 }
             }),
             device: {
-                // SAFETY: the class is registered and held; the name is a format without arguments.
+                // A transparent wrapper.
+                let above = parent.map_or(core::ptr::null(), core::ptr::from_ref).cast::<bindings::device>().cast_mut();
+                // SAFETY: class and parent are registered and held; the name is a format without
+                // arguments.
                 from_err_ptr(unsafe {
-                    let (none, data) = (core::ptr::null_mut(), core::ptr::null_mut());
-                    bindings::device_create(class.inner.get(), none, region.0, data, c"%s".as_char_ptr(), name.as_char_ptr())
+                    let data = core::ptr::null_mut();
+                    bindings::device_create(class.inner.get(), above, region.0, data, c"%s".as_char_ptr(), name.as_char_ptr())
                 })?
             },
             // Last: from here on it can be opened.

@@ -8,9 +8,9 @@
 //! | `address_space` | the seam to a process's memory, over the first three |
 //! | `device_memory` | pages of processes in a GPU's memory, over the next two |
 //! | `pci_driver`, `bar`, `dma` | the seam to the device: finding GPUs, their registers and interrupts, memory that both sides use |
-//! | `kfd_file`, `processes`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/renderD*` and what is mapped through them |
+//! | `kfd_file`, `processes`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/{renderD,card}*` and what is mapped through them |
 //! | `files` | the seam to files that calls give to their callers: buffers, SMI events |
-//! | `topology` | what is there, in sysfs |
+//! | `topology`, `gpu_device` | what is there, in sysfs |
 //! | `sabotage` | what is broken on purpose, by the parameter of that name |
 //! | `machine` | all of it together |
 //!
@@ -30,6 +30,7 @@ mod dev_pagemap;
 mod device_memory;
 mod dma;
 mod files;
+mod gpu_device;
 mod hmm;
 mod interval_notifier;
 mod kfd_file;
@@ -47,8 +48,9 @@ mod topology;
 use crate::char_device::{Class, Number, Region, Registration};
 use crate::device_memory::Memories;
 use crate::files::KernelFiles;
+use crate::gpu_device::GpuDevice;
 use crate::kfd_file::KfdFile;
-use crate::machine::Machine;
+use crate::machine::{Machine, Place};
 use crate::pci_driver::Gpus;
 use crate::processes::Processes;
 use crate::render_file::RenderNode;
@@ -169,11 +171,13 @@ impl kernel::Module for Vkfd {
         let kfd = Kfd::with_files(seam, options(kinds), Arc::new(KernelFiles, GFP_KERNEL)?)?;
         let mut gpus = Vec::with_capacity(found.iter().count())?;
         let mut regions = KVec::new();
-        for (minor, _) in (FIRST_RENDER_MINOR..).zip(found.iter()) {
-            let region = Region::new(Number::Fixed { major: DRM_MAJOR, minor }, c"vkfd").inspect_err(|_| {
-                pr_err!("render node {minor} is taken: a kernel with DRM cannot have this module as well\n");
-            });
-            regions.push((minor, region?), GFP_KERNEL)?;
+        let region = |minor| {
+            Region::new(Number::Fixed { major: DRM_MAJOR, minor }, c"vkfd").inspect_err(|_| {
+                pr_err!("DRM's node {minor} is taken: a kernel with DRM cannot have this module as well\n");
+            })
+        };
+        for (index, _) in (0..).zip(found.iter()) {
+            regions.push((index, [region(FIRST_RENDER_MINOR + index)?, region(index)?]), GFP_KERNEL)?;
         }
         let drm = Arc::pin_init(Class::new(c"drm", Some(c"dri")), GFP_KERNEL)?;
         let mut all = KVec::new();
@@ -181,21 +185,28 @@ impl kernel::Module for Vkfd {
             all.push(gpu.clone(), GFP_KERNEL)?;
         }
         let all = Arc::new(all, GFP_KERNEL)?;
-        for (index, ((minor, region), gpu)) in regions.into_iter().zip(found.iter()).enumerate() {
-            let name = kernel::str::CString::try_from_fmt(fmt!("renderD{minor}"))?;
+        let slots = Arc::pin_init(Class::new(c"vkfd", None), GFP_KERNEL)?;
+        for ((number, [render, card]), gpu) in regions.into_iter().zip(found.iter()) {
+            let index = number as usize;
+            let device = GpuDevice::new(slots.clone(), number, gpu.properties())?;
             let context = Arc::new(RenderNode { kfd: kfd.clone(), index, gpus: all.clone() }, GFP_KERNEL)?;
-            let node = Registration::new(drm.clone(), &name, region, context);
-            gpus.push((gpu.clone(), Arc::pin_init(node, GFP_KERNEL)?))?;
+            let node = |name: kernel::str::CString, region| {
+                let node = Registration::new(drm.clone(), Some(device.device()), &name, region, context.clone());
+                Arc::pin_init(node, GFP_KERNEL)
+            };
+            let render = node(kernel::str::CString::try_from_fmt(fmt!("renderD{}", FIRST_RENDER_MINOR + number))?, render)?;
+            let card = node(kernel::str::CString::try_from_fmt(fmt!("card{number}"))?, card)?;
+            gpus.push(Place { gpu: gpu.clone(), nodes: [render, card], device })?;
         }
         let memories = Arc::new(Memories::new(found.memories()?), GFP_KERNEL)?;
         let machine = Arc::new(Machine { kfd: kfd.clone(), gpus, memories, processes: Arc::new(Processes::new()?, GFP_KERNEL)? }, GFP_KERNEL)?;
         let class = Arc::pin_init(Class::new(c"kfd", None), GFP_KERNEL)?;
-        let node = Registration::new(class, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
+        let node = Registration::new(class, None, c"kfd", Region::new(Number::Dynamic, c"kfd")?, machine.clone());
         let node = KBox::pin_init(node, GFP_KERNEL)?;
-        let nodes = machine.gpus.iter().map(|(gpu, _)| gpu.properties()).zip(FIRST_RENDER_MINOR..);
+        let nodes = machine.gpus.iter().map(|place| place.gpu.properties()).zip(FIRST_RENDER_MINOR..);
         let mut topology = Topology::new(node.device(), nodes)?;
-        for (gpu, render) in machine.gpus.iter() {
-            topology.add(render.device(), gpu.properties())?;
+        for Place { gpu, device, .. } in machine.gpus.iter() {
+            topology.add(device.device(), gpu.properties())?;
         }
         found.connect(&kfd);
         pr_info!("{} GPUs\n", machine.gpus.len());

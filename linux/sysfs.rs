@@ -44,6 +44,11 @@ impl Text {
         text.write_fmt(arguments).map_err(|_| ENOMEM)?;
         Ok(text)
     }
+
+    /// Its bytes, less than a page.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[pin_data]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the driver tells in sysfs ([`vkfd_driver::topology`]), as kobjects: the topology,
-//! `/sys/devices/virtual/kfd/kfd/topology`, and beside each render node `device/ip_discovery`.
+//! `/sys/devices/virtual/kfd/kfd/topology`, and `ip_discovery` of each GPU's device.
 
 use crate::sysfs::{Directory, Text};
 use core::fmt::Display;
@@ -98,13 +98,10 @@ impl Topology {
         Ok(Self { all: all })
     }
 
-    /// Makes what is beside a GPU's render node `device`. A class's device has no device of its own
-    /// here, so a directory has the link's name.
+    /// Makes what is in the directory of a GPU's `device`.
     pub(crate) fn add(&mut self, device: &Device, properties: &GpuProperties) -> Result {
         let mut builder = Builder::new(device);
-        builder.enter(Name::Word(c"device"))?;
         discovery::render(properties.gfx_target_version, &mut builder)?;
-        builder.leave()?;
         Ok(self.all.push(builder.all, GFP_KERNEL)?)
     }
 }

@@ -11,6 +11,7 @@
 //! | `kill` | a client is killed, by a signal or for want of memory |
 //! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
 //! | `mapping` | a client's mapping of VRAM fails |
+//! | `nodes` | programs look for a GPU's nodes |
 //! | `user_faults` | a thread of the process serves page faults |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
@@ -36,6 +37,7 @@ mod huge;
 mod kill;
 mod ksm;
 mod mapping;
+mod nodes;
 mod numa;
 mod opens;
 mod pages;
@@ -142,6 +144,8 @@ scenarios! {
         "what a child was given at the fork the parent's GPU does not change";
     fork_of_a_parent: fork::of_a_parent,
         "a child registers memory that it shares with its parent: the GPU's writes are the child's";
+    nodes_of_one_device: nodes::of_one_device,
+        "the primary and the render node of a GPU belong to one device, by which libdrm tells GPUs apart";
     protect_half: change::protect,
         "2,048 of 4,096 ranges are made read-only and writable again; a registration for reading goes on";
     replace_half: change::replace,

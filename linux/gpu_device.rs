@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A GPU's place among devices: the device that its render node and its primary node belong to, as
+//! a PCI device has them. `/sys/class/drm/cardN` and `renderDN` lead to it by their link `device`.
+//! They are beside each other in its directory `drm`, by which libdrm tells GPUs apart. AMD's
+//! monitoring library counts them.
+//!
+//! It has the name of the slot that the topology says ([`vkfd_driver::topology::location`]). It is
+//! not the PCI device through which the module reaches the GPU: that is QEMU's, and says so.
+//!
+//! C header: [`include/linux/device.h`](srctree/include/linux/device.h)
+
+use crate::char_device::Class;
+use crate::sysfs::Text;
+use core::fmt;
+use core::marker::PhantomPinned;
+use kernel::bindings;
+use kernel::device::Device;
+use kernel::error::{from_err_ptr, to_result};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+use vkfd_driver::gpu::GpuProperties;
+use vkfd_driver::topology::{location, VENDOR};
+
+unsafe extern "C" {
+    fn vkfd_attribute_init(attribute: *mut bindings::attribute);
+}
+
+#[pin_data]
+struct File {
+    text: Text,
+    #[pin]
+    attribute: Opaque<bindings::device_attribute>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+/// The device.
+///
+/// # Invariants
+///
+/// `device` is a device of `class` that nobody else destroys; `files` are in it.
+pub(crate) struct GpuDevice {
+    device: *mut bindings::device,
+    files: KVec<Pin<KBox<File>>>,
+    _class: Arc<Class>,
+}
+
+// SAFETY: devices may be used and removed from any thread.
+unsafe impl Send for GpuDevice {}
+// SAFETY: as above.
+unsafe impl Sync for GpuDevice {}
+
+impl GpuDevice {
+    /// Makes that of GPU number `index`.
+    pub(crate) fn new(class: Arc<Class>, index: u32, gpu: &GpuProperties) -> Result<Self> {
+        let at = location(index);
+        let (bus, slot, function) = (at >> 8, at >> 3 & 31, at & 7);
+        let name = kernel::str::CString::try_from_fmt(fmt!("0000:{bus:02x}:{slot:02x}.{function}"))?;
+        // SAFETY: the class is registered and held; the name is a format without arguments.
+        let device = from_err_ptr(unsafe {
+            let none = core::ptr::null_mut();
+            bindings::device_create(class.as_raw(), none, 0, none.cast(), c"%s".as_char_ptr(), name.as_char_ptr())
+        })?;
+        let mut this = Self { device, files: KVec::new(), _class: class };
+        let (id, revision) = (gpu.model.device_id, gpu.model.revision);
+        for name in [c"vendor", c"subsystem_vendor"] {
+            this.file(name, format_args!("{VENDOR:#06x}\n"))?;
+        }
+        for name in [c"device", c"subsystem_device"] {
+            this.file(name, format_args!("{id:#06x}\n"))?;
+        }
+        this.file(c"revision", format_args!("{revision:#04x}\n"))?;
+        // A display controller that is no VGA.
+        this.file(c"class", format_args!("0x038000\n"))?;
+        this.file(c"numa_node", format_args!("0\n"))?;
+        this.file(c"mem_info_vram_total", format_args!("{}\n", gpu.vram_bytes))?;
+        Ok(this)
+    }
+
+    fn file(&mut self, name: &'static CStr, text: fmt::Arguments<'_>) -> Result {
+        let text = Text::new(text)?;
+        self.files.reserve(1, GFP_KERNEL)?;
+        let file = KBox::pin_init(
+            pin_init!(File {
+                text,
+                attribute <- Opaque::ffi_init(move |slot: *mut bindings::device_attribute| {
+                    // SAFETY: valid for writes; the name is a constant.
+                    unsafe {
+                        slot.write_bytes(0, 1);
+                        vkfd_attribute_init(&raw mut (*slot).attr);
+                        (*slot).attr.name = name.as_char_ptr();
+                        (*slot).attr.mode = 0o444;
+                        (*slot).__bindgen_anon_1.show = Some(show);
+                    }
+                }),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: both initialised. The file is kept until it has been removed.
+        to_result(unsafe { bindings::device_create_file(self.device, file.attribute.get()) })?;
+        // There is room.
+        let _ = self.files.push_within_capacity(file);
+        Ok(())
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        // SAFETY: there as long as `self`, by the invariants.
+        unsafe { Device::from_raw(self.device) }
+    }
+}
+
+impl Drop for GpuDevice {
+    fn drop(&mut self) {
+        // SAFETY: ours, by the invariants. Removing a file waits for its readers; the file is freed
+        // after that.
+        unsafe {
+            for file in &self.files {
+                bindings::device_remove_file(self.device, file.attribute.get());
+            }
+            bindings::device_unregister(self.device);
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by sysfs for a file of a `GpuDevice`, with a page to write to.
+unsafe extern "C" fn show(
+    _: *mut bindings::device,
+    attribute: *mut bindings::device_attribute,
+    page: *mut c_char,
+) -> isize {
+    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is
+    // shorter than a page.
+    unsafe {
+        let attribute: *mut Opaque<bindings::device_attribute> = attribute.cast();
+        let text = (*kernel::container_of!(attribute, File, attribute)).text.bytes();
+        core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
+        text.len() as isize
+    }
+}
