@@ -63,11 +63,6 @@ impl Class {
         })
     }
 
-    /// For the kernel's functions, as long as `self` is there.
-    pub(crate) fn as_raw(&self) -> *mut bindings::class {
-        self.inner.get()
-    }
-
     unsafe extern "C" fn node(device: *const bindings::device, _mode: *mut bindings::umode_t) -> *mut c_char {
         // SAFETY: called for devices of classes with this function, which are `inner` of a `Self`;
         // initialised before.

@@ -5,11 +5,11 @@
 //! monitoring library counts them.
 //!
 //! It has the name of the slot that the topology says ([`vkfd_driver::topology::location`]). It is
-//! not the PCI device through which the module reaches the GPU: that is QEMU's, and says so.
+//! not the PCI device through which the module reaches the GPU: that is QEMU's, and says so. It has
+//! no class, because the kernel makes the directory `drm` only below a device without one.
 //!
 //! C header: [`include/linux/device.h`](srctree/include/linux/device.h)
 
-use crate::char_device::Class;
 use crate::sysfs::Text;
 use core::fmt;
 use core::marker::PhantomPinned;
@@ -17,7 +17,6 @@ use kernel::bindings;
 use kernel::device::Device;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::Arc;
 use kernel::types::Opaque;
 use vkfd_driver::gpu::GpuProperties;
 use vkfd_driver::topology::{location, VENDOR};
@@ -39,11 +38,10 @@ struct File {
 ///
 /// # Invariants
 ///
-/// `device` is a device of `class` that nobody else destroys; `files` are in it.
+/// `device` is a root device that nobody else unregisters; `files` are in it.
 pub(crate) struct GpuDevice {
     device: *mut bindings::device,
     files: KVec<Pin<KBox<File>>>,
-    _class: Arc<Class>,
 }
 
 // SAFETY: devices may be used and removed from any thread.
@@ -53,16 +51,14 @@ unsafe impl Sync for GpuDevice {}
 
 impl GpuDevice {
     /// Makes that of GPU number `index`.
-    pub(crate) fn new(class: Arc<Class>, index: u32, gpu: &GpuProperties) -> Result<Self> {
+    pub(crate) fn new(index: u32, gpu: &GpuProperties) -> Result<Self> {
         let at = location(index);
         let (bus, slot, function) = (at >> 8, at >> 3 & 31, at & 7);
         let name = kernel::str::CString::try_from_fmt(fmt!("0000:{bus:02x}:{slot:02x}.{function}"))?;
-        // SAFETY: the class is registered and held; the name is a format without arguments.
-        let device = from_err_ptr(unsafe {
-            let none = core::ptr::null_mut();
-            bindings::device_create(class.as_raw(), none, 0, none.cast(), c"%s".as_char_ptr(), name.as_char_ptr())
-        })?;
-        let mut this = Self { device, files: KVec::new(), _class: class };
+        // SAFETY: the kernel copies the name, and makes no link to a module without one.
+        let device =
+            from_err_ptr(unsafe { bindings::__root_device_register(name.as_char_ptr(), core::ptr::null_mut()) })?;
+        let mut this = Self { device, files: KVec::new() };
         let (id, revision) = (gpu.model.device_id, gpu.model.revision);
         for name in [c"vendor", c"subsystem_vendor"] {
             this.file(name, format_args!("{VENDOR:#06x}\n"))?;
@@ -120,7 +116,7 @@ impl Drop for GpuDevice {
             for file in &self.files {
                 bindings::device_remove_file(self.device, file.attribute.get());
             }
-            bindings::device_unregister(self.device);
+            bindings::root_device_unregister(self.device);
         }
     }
 }

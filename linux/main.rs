@@ -185,10 +185,9 @@ impl kernel::Module for Vkfd {
             all.push(gpu.clone(), GFP_KERNEL)?;
         }
         let all = Arc::new(all, GFP_KERNEL)?;
-        let slots = Arc::pin_init(Class::new(c"vkfd", None), GFP_KERNEL)?;
         for ((number, [render, card]), gpu) in regions.into_iter().zip(found.iter()) {
             let index = number as usize;
-            let device = GpuDevice::new(slots.clone(), number, gpu.properties())?;
+            let device = GpuDevice::new(number, gpu.properties())?;
             let context = Arc::new(RenderNode { kfd: kfd.clone(), index, gpus: all.clone() }, GFP_KERNEL)?;
             let node = |name: kernel::str::CString, region| {
                 let node = Registration::new(drm.clone(), Some(device.device()), &name, region, context.clone());
