@@ -17,6 +17,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+use vkfd_sabotage::Switch;
+
 /// Bytes of a thread's stack.
 const STACK: usize = 2 << 20;
 
@@ -38,6 +40,10 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: a C string, of which the kernel takes 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     drop(name);
+    if vkfd_sabotage::process().has(Switch::LoaderInThreads) {
+        // SAFETY: it finds the program itself, which stays loaded.
+        unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
+    }
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         panicked.store(true, Ordering::Release);
     }

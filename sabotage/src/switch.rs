@@ -123,6 +123,7 @@ switches! {
         PlainPaths = "plain_paths": "Hooks read paths with ordinary loads.";
         CallersStack = "callers_stack": "All calls run on the caller's stack, however small it is.";
         SizeInProcess = "size_in_process": "Files of memory get their size under the program's own file-size limit.";
+        LoaderInThreads = "loader_in_threads": "Threads of the driver take the loader's lock as they start.";
         PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
     }
     /// The memory of the process that the user host runs in.

@@ -33,7 +33,7 @@ const SWITCHES: [&str; 2] = ["| switch | effect | noticed by |", "| --- | --- | 
 const POINTS: [&str; 2] = ["| fail point | failing operation | source |", "| --- | --- | --- |"];
 
 /// What can be broken.
-const BREAKABLE: [&str; 12] = [
+const BREAKABLE: [&str; 13] = [
     "cli/src/",
     "cu/src/",
     "driver/src/",
@@ -44,6 +44,7 @@ const BREAKABLE: [&str; 12] = [
     "linux/",
     "preload/src/",
     "raw/src/",
+    "rt/src/",
     "virtio-gpu/src/",
     "wire/src/",
 ];

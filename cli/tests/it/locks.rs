@@ -14,6 +14,11 @@ use vkfd_sabotage::Switch;
 
 /// Longer than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// How long a control waits for a program that must not end.
+const DEADLOCKED: Duration = Duration::from_secs(10);
+
+/// Its status, and what it wrote to stdout and stderr.
+type Ended = (ExitStatus, String, String);
 
 /// Compiles a C program or library; `None`, with a word, where there is no compiler.
 fn compile(source: &str, to: PathBuf, options: &[&str]) -> Option<PathBuf> {
@@ -32,20 +37,27 @@ fn compile(source: &str, to: PathBuf, options: &[&str]) -> Option<PathBuf> {
     }
 }
 
-/// Runs a program under `vkfd run`. Ends it after [`DEADLINE`], and says that it did.
-fn run(program: &[&OsStr], variables: &[(&str, &str)]) -> (ExitStatus, String, String) {
+/// Runs a program under `vkfd run`, which must end.
+fn run(program: &[&OsStr], variables: &[(&str, &str)]) -> Ended {
+    let ended = run_within(DEADLINE, program, variables);
+    ended.unwrap_or_else(|| panic!("{} has not ended in {DEADLINE:?}: a deadlock", program[0].to_string_lossy()))
+}
+
+/// Runs a program under `vkfd run`. `None` if it has to be ended after `limit`.
+fn run_within(limit: Duration, program: &[&OsStr], variables: &[(&str, &str)]) -> Option<Ended> {
     let mut command = common::command(&["run", "--"]);
     command.args(program).envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let begun = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > DEADLINE {
+        if begun.elapsed() > limit {
             // It passes the signal on.
             // SAFETY: a child of this process that was not waited for.
             unsafe { libc::kill(child.id().try_into().unwrap(), libc::SIGTERM) };
             std::thread::sleep(Duration::from_secs(2));
             child.kill().unwrap();
-            panic!("{} has not ended in {DEADLINE:?}: a deadlock", program[0].to_string_lossy());
+            child.wait().unwrap();
+            return None;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -54,7 +66,7 @@ fn run(program: &[&OsStr], variables: &[(&str, &str)]) -> (ExitStatus, String, S
     child.stdout.take().unwrap().read_to_string(&mut said[0]).unwrap();
     child.stderr.take().unwrap().read_to_string(&mut said[1]).unwrap();
     let [out, err] = said;
-    (status, out, err)
+    Some((status, out, err))
 }
 
 /// The loader's lock is held over a constructor inside dlopen.
@@ -64,8 +76,12 @@ fn a_constructor_inside_dlopen_uses_a_gpu() {
     let program = compile("loading.c", dir.path().join("program"), &["-ldl"]);
     let library = compile("loading.c", dir.path().join("library.so"), &["-DLIBRARY", "-shared", "-fPIC"]);
     let Some((program, library)) = program.zip(library) else { return };
-    let (status, out, err) = run(&[program.as_os_str(), library.as_os_str()], &[]);
+    let load = [program.as_os_str(), library.as_os_str()];
+    let (status, out, err) = run(&load, &[]);
     assert_eq!((status.code(), out.as_str()), (Some(0), "copied inside dlopen\nloaded\n"), "{err}");
+    // The control: a thread that takes the loader's lock never starts, and the open waits for it.
+    let broken = [("VKFD_SABOTAGE", Switch::LoaderInThreads.name())];
+    assert_eq!(run_within(DEADLOCKED, &load, &broken), None);
 }
 
 /// malloc's locks are held over fork, and over the system calls of malloc_trim.
