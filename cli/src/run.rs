@@ -14,10 +14,14 @@ pub mod preset;
 mod profile;
 mod program;
 mod shared;
+mod summary;
+mod timeline;
 mod tree;
 mod wait;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -27,7 +31,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::{Translate, VRAM_GRANULE};
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
-    OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    OPENED_FILE, PROFILE_VARIABLE, TIMELINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -68,6 +72,14 @@ pub struct RunArgs {
     /// Record every call on the devices in FILE
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write when each call, kernel, copy, page fault, migration and eviction happened to FILE, for
+    /// https://ui.perfetto.dev
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    timeline: Option<PathBuf>,
+    /// Append a summary of the run to FILE, in Markdown, as GitHub's job summaries are: kernels,
+    /// fidelity, faults
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
     /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
     #[arg(long, requires = "said")]
     json: bool,
@@ -80,7 +92,7 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 14] = [
+const OF_THIS_PROCESS: [&str; 16] = [
     "preset",
     "gpus",
     "target",
@@ -95,6 +107,8 @@ const OF_THIS_PROCESS: [&str; 14] = [
     "perf_map",
     "profile",
     "fidelity",
+    "timeline",
+    "summary",
 ];
 
 /// What machine to make.
@@ -280,11 +294,27 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
             command.env(TRACE_JSON_VARIABLE, "1");
         }
     }
-    let costs = profile::directory(directory.path());
+    let costs = directory.path().join("profile");
     command.env_remove(PROFILE_VARIABLE);
-    if args.profile || args.fidelity {
+    if args.profile || args.fidelity || args.summary.is_some() {
         profile::make(&costs).context("cannot make the profile's directory")?;
         command.env(PROFILE_VARIABLE, &costs);
+    }
+    let times = directory.path().join("timeline");
+    command.env_remove(TIMELINE_VARIABLE);
+    if args.timeline.is_some() || args.summary.is_some() {
+        profile::make(&times).context("cannot make the timeline's directory")?;
+        command.env(TIMELINE_VARIABLE, &times);
+    }
+    // Found out before the program runs, which may take hours.
+    for file in [&args.timeline, &args.summary].into_iter().flatten() {
+        let open = OpenOptions::new().create(true).append(true).open(file);
+        open.with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if args.timeline.is_some() {
+        let calls = times.join(timeline::CALLS);
+        other_users::readable(|| std::fs::write(&calls, "")).context("cannot record calls")?;
+        command.env(TRACE_VARIABLE, &calls).env(TRACE_JSON_VARIABLE, "1");
     }
     let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
     let has = |mark: &str| marks::has(directory.path(), mark);
@@ -307,6 +337,23 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         }
         if args.fidelity && !args.json {
             eprint!("{}", profile::fidelity(&report));
+        }
+    }
+    if args.timeline.is_some() || args.summary.is_some() {
+        let recorded = timeline::Recorded::read(&times).context("cannot read what was recorded")?;
+        let sums = recorded.sums();
+        if let Some(path) = &args.timeline {
+            recorded.write(path, machine.target.name())?;
+            if sums.left_out != 0 {
+                eprintln!("vkfd: {} has no room for {} later records", path.display(), sums.left_out);
+            }
+        }
+        if let Some(path) = &args.summary {
+            let report = profile::read(&costs).context("cannot read what the kernels have cost")?;
+            let text = summary::text(&name, &machine, &report, &sums);
+            let written =
+                OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+            written.with_context(|| format!("cannot write the summary {}", path.display()))?;
         }
     }
     drop(directory);

@@ -25,6 +25,7 @@
 //! | `compute`, `hsa_queue` | launches of kernels, and what the HSA runtime's queues have to do with them |
 //! | `pool`, `worker`, `world`, `engine`, `gws` | threads that run kernels, and what waves see of the GPU |
 //! | `profile` | what kernels have cost |
+//! | `timeline` | when kernels and copies ran |
 //! | `symbol` | the name of a kernel |
 //!
 //! Limits: no images, no model of speed. A queue's packets run one after the other.
@@ -43,7 +44,7 @@ use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
 pub use memory::pte;
 use memory::{bus, fabric, gart, vram, walk};
 use packets::{aql, pm4, poll, registers, sdma, stream, sub_window};
-use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, tlb, view, vmid};
+use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, timeline, tlb, view, vmid};
 pub use vkfd_raw as raw;
 
 pub use bus::{Bus, BusError, HostSpan, PhysAddr};
@@ -60,6 +61,7 @@ pub use ids::{QueueId, Vmid, MAX_QUEUES};
 pub use interrupts::Interrupts;
 pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
+pub use timeline::{BadRecord, Record, Span, Timeline, Track};
 pub use view::{View, ViewError};
 pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;

@@ -40,6 +40,8 @@ pub const LOG_VARIABLE: &str = "VKFD_LOG";
 pub const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The variable that has the path of the file for kernels' costs, if they are to be written.
 pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
+/// The variable that has the path of the directory for timelines, if they are to be written.
+pub const TIMELINE_VARIABLE: &str = "VKFD_TIMELINE";
 
 /// What `VKFD_SABOTAGE` says is broken of the driver, the GPUs and this process; these switches of
 /// the process are on from now on.

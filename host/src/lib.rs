@@ -21,6 +21,7 @@
 //! | [`listening`], [`log_rate`] | for commands that serve others: sockets by path, and how many log lines others can cause |
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
+//! | `timeline` | the driver's events in a timeline |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
 pub mod confined;
@@ -54,6 +55,7 @@ pub mod source;
 mod sys;
 mod system;
 mod table;
+mod timeline;
 pub mod uffd;
 pub mod watch;
 

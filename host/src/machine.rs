@@ -15,6 +15,7 @@ use crate::mm::{Mm, Pause};
 use crate::shape::Shape;
 use crate::source::{Capabilities, Source};
 use crate::sys;
+use crate::timeline::GpuEvents;
 use crate::watch::ProcessMemory;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -64,6 +65,9 @@ pub struct MachineOptions {
     pub perf_map: bool,
     /// Where kernels' costs are added up.
     pub profile: Arc<vkfd_gpu::Profile>,
+    /// Where it is recorded when kernels and copies ran and what the driver reported, if that is
+    /// wanted.
+    pub timeline: Option<Arc<vkfd_gpu::Timeline>>,
     /// The driver's own options.
     pub driver: Options,
 }
@@ -90,6 +94,7 @@ impl Default for MachineOptions {
             translate: vkfd_gpu::Translate::Off,
             perf_map: false,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
+            timeline: None,
             driver,
         }
     }
@@ -131,6 +136,7 @@ struct Inner {
     kfd: Arc<Kfd>,
     gate: Arc<Gate>,
     file: Option<Arc<DeviceFile>>,
+    timeline: Option<Arc<vkfd_gpu::Timeline>>,
 }
 
 impl Drop for Inner {
@@ -294,6 +300,7 @@ impl Machine {
                 translate: options.translate,
                 perf_map: options.perf_map,
                 profile: options.profile.clone(),
+                timeline: options.timeline.clone(),
                 name: options.target.to_string(),
                 ..vkfd_gpu::Config::default()
             };
@@ -314,7 +321,7 @@ impl Machine {
         if !mm.add_gate(gate.clone()) {
             return Err(HostError::Option("too many machines in one process".into()));
         }
-        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file }) })
+        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file, timeline: options.timeline.clone() }) })
     }
 
     fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::errno::Result<Arc<Kfd>> {
@@ -341,6 +348,13 @@ impl Machine {
             return Err(libc::EBADF);
         }
         let process = self.inner.kfd.open_accounted(memory, registered).map_err(|e| e.errno.0)?;
+        if let Some(timeline) = &self.inner.timeline {
+            for (gpu, device) in self.inner.kfd.devices().iter().enumerate() {
+                let events = GpuEvents { gpu, timeline: timeline.clone() };
+                let events = os::arc(events).map_err(|e| e.errno.0)?;
+                process.listen(device.id(), events).map_err(|e| e.errno.0)?;
+            }
+        }
         Ok(KfdFile { process, inner: self.inner.clone() })
     }
 

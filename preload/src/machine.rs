@@ -10,12 +10,13 @@ use crate::setting::{self, Setting};
 use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
 use vkfd_gpu::raw::memory_file;
-use vkfd_gpu::Profile;
+use vkfd_gpu::{Profile, Timeline};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
@@ -55,6 +56,8 @@ fn forwarded(way: std::path::PathBuf, setting: &Setting) -> Result<Box<dyn Backe
 
 /// The machine's profile, to be written when the program ends.
 static PROFILE: OnceLock<Arc<Profile>> = OnceLock::new();
+/// Its timeline, to be ended then.
+static TIMELINE: OnceLock<Arc<Timeline>> = OnceLock::new();
 
 extern "C" fn write_profile() {
     if let Some(profile) = PROFILE.get() {
@@ -62,15 +65,36 @@ extern "C" fn write_profile() {
     }
 }
 
+extern "C" fn end_timeline() {
+    if let Some(timeline) = TIMELINE.get() {
+        timeline.end();
+    }
+}
+
+/// A child has its parent's path in its environment's copy: what is its own goes beside it.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(std::process::id().to_string())
+}
+
 fn options(setting: &Setting) -> MachineOptions {
     let mut options = setting.machine.options();
     if let Some(path) = &setting.profile {
-        // A child has its parent's path in its environment's copy: what it computes goes beside it.
-        let path = path.with_file_name(std::process::id().to_string());
-        options.profile = Arc::new(Profile::new(Some(path)));
+        options.profile = Arc::new(Profile::new(Some(beside(path))));
         if PROFILE.set(options.profile.clone()).is_ok() {
             // SAFETY: the function takes and returns nothing, and this library is never unloaded.
             unsafe { libc::atexit(write_profile) };
+        }
+    }
+    if let Some(path) = &setting.timeline {
+        let made = Timeline::create(&beside(path)).map(Arc::new);
+        match made {
+            // SAFETY: as above.
+            Ok(timeline) if TIMELINE.set(timeline.clone()).is_ok() => unsafe {
+                options.timeline = Some(timeline);
+                libc::atexit(end_timeline);
+            },
+            Ok(timeline) => options.timeline = Some(timeline),
+            Err(error) => eprintln!("vkfd: no timeline: {error}"),
         }
     }
     options

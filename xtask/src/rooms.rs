@@ -48,6 +48,7 @@ pub const CRATES: [Crate; 3] = [
                 "maps",
                 "memory_left",
                 "preload_list",
+                "timeline",
             ],
             &["pagemap", "sabotage", "size", "source", "sys"],
             &["error", "per_process", "populate", "table", "uffd"],

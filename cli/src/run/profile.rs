@@ -9,17 +9,13 @@ use serde_json::{json, Map, Value};
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use vkfd_gpu::Report;
 
 use super::other_users;
 
-/// The directory of the processes' files, below the private one.
-pub(super) fn directory(private: &Path) -> PathBuf {
-    private.join("profile")
-}
-
-/// Makes it. A process that has become another user's can put its file there.
+/// Makes a directory for the processes' files. A process that has become another user's can put its
+/// file there.
 pub(super) fn make(directory: &Path) -> io::Result<()> {
     std::fs::create_dir(directory)?;
     let mode = if other_users::possible() { 0o1777 } else { 0o700 };

@@ -7,6 +7,7 @@ mod common;
 mod disasm;
 mod doctor;
 mod locks;
+mod recorded;
 mod run;
 mod seccomp;
 mod shared;

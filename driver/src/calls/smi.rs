@@ -2,9 +2,19 @@
 //! SMI_EVENTS: a client gets a file of a GPU's events ([`crate::smi`]).
 
 use crate::errno::Result;
+use crate::event_stream::EventStream;
+use crate::os::Arc;
 use crate::process::Process;
 
 impl Process {
+    /// Gives the host all events of a GPU that are about this process. ENOSPC as for a file.
+    pub fn listen(&self, gpu_id: u32, stream: Arc<dyn EventStream>) -> Result {
+        let device = self.kfd().device(gpu_id)?;
+        device.smi().reserve(self.number(), self.user())?;
+        device.smi().fill(self.number(), Some(stream));
+        Ok(())
+    }
+
     /// Opens a file of events of a GPU: its descriptor.
     pub(crate) fn open_smi(&self, gpu_id: u32) -> Result<u32> {
         let device = self.kfd().device(gpu_id)?;

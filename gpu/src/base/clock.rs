@@ -17,6 +17,12 @@ pub fn cycles(mhz: u32) -> u64 {
     u64::from(mhz) * (seconds * 1_000_000 + nanoseconds / 1000) + u64::from(mhz) * (nanoseconds % 1000) / 1000
 }
 
+/// CLOCK_MONOTONIC, in nanoseconds.
+pub(crate) fn nanoseconds() -> u64 {
+    let (seconds, nanoseconds) = now();
+    seconds * 1_000_000_000 + nanoseconds
+}
+
 /// CLOCK_MONOTONIC, in seconds and nanoseconds.
 fn now() -> (u64, u64) {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -15,6 +15,8 @@ use crate::profile::{mnemonic, KernelId};
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::shared::Shared;
 use crate::symbol;
+use crate::tally::Tally;
+use crate::timeline::{Record, Span};
 use crate::worker;
 use std::time::Instant;
 use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
@@ -154,7 +156,7 @@ impl Compute {
         }
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
-        let begun = Instant::now();
+        let (begun, at) = (Instant::now(), port.timed());
         let (result, tally) = worker::run(port, &mut self.engine, launch, begun);
         let took = begun.elapsed();
         count(&port.shared.counters.kernels, 1);
@@ -169,6 +171,12 @@ impl Compute {
             _ => {
                 let kernel = self.kernel(port, object, bytes)?;
                 port.shared.config.profile.add(kernel, target, &tally, took);
+                if let (Some(timeline), Some(at)) = (&port.shared.config.timeline, at) {
+                    let Tally { groups, waves, instructions, .. } = tally;
+                    let name = port.shared.config.profile.name(kernel);
+                    let (track, span) = (port.track(), Span::since(at));
+                    timeline.add(Record::Kernel { track, span, groups, waves, instructions, name: &name });
+                }
             }
         }
         result

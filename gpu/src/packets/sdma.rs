@@ -18,6 +18,7 @@ use crate::poll;
 use crate::queue_error::{QueueError, Stop};
 use crate::stream::{Stream, Words};
 use crate::sub_window;
+use crate::timeline::{Record, Span};
 
 mod op {
     pub const NOP: u32 = 0;
@@ -111,15 +112,25 @@ impl Sdma {
         }
         let mut length = known;
         match op {
-            op::COPY if sub_op == SUB_WINDOW => sub_window::copy(port, &stream, &words)?,
+            op::COPY if sub_op == SUB_WINDOW => {
+                let begun = port.timed();
+                let bytes = sub_window::copy(port, &stream, &words)?;
+                recorded(port, begun, bytes, "copy of a window");
+            }
             op::COPY => {
+                let begun = port.timed();
                 let count = u64::from(words.get(1) & 0x3fff_ffff) + 1;
                 port.copy(words.wide(5), words.wide(3), count)?;
                 if known == 9 {
                     port.copy(words.wide(7), words.wide(3), count)?;
                 }
+                recorded(port, begun, count, "copy");
             }
-            op::WRITE => stream.copy_out(port, 16, words.wide(1), (known - 4) * 4)?,
+            op::WRITE => {
+                let (begun, bytes) = (port.timed(), (known - 4) * 4);
+                stream.copy_out(port, 16, words.wide(1), bytes)?;
+                recorded(port, begun, bytes, "write");
+            }
             op::INDIRECT => self.indirect(port, &stream, &words)?,
             op::FENCE => port.store_u32(words.wide(1), words.get(3))?,
             op::TRAP => port.signal_event(words.get(1) & 0x0fff_ffff),
@@ -168,6 +179,7 @@ impl Sdma {
             2 => (count & !3) + 4,
             size => return Err(stream.bad(format!("CONST_FILL with fill size {size}"))),
         };
+        let (begun, all) = (port.timed(), left);
         for word in self.pattern.chunks_exact_mut(4) {
             word.copy_from_slice(&words.get(3).to_le_bytes());
         }
@@ -178,7 +190,15 @@ impl Sdma {
             va = va.wrapping_add(piece as u64);
             left -= piece as u64;
         }
+        recorded(port, begun, all, "fill");
         Ok(())
+    }
+}
+
+/// Records a packet that has taken since `begun`, if that is wanted.
+fn recorded(port: &Port, begun: Option<u64>, bytes: u64, what: &str) {
+    if let (Some(timeline), Some(begun)) = (&port.shared.config.timeline, begun) {
+        timeline.add(Record::Copy { track: port.track(), span: Span::since(begun), bytes, what });
     }
 }
 

@@ -39,8 +39,8 @@ impl Side {
     }
 }
 
-/// Executes the packet.
-pub(crate) fn copy(port: &mut Port, stream: &Stream, words: &Words) -> Result<(), Stop> {
+/// Executes the packet: how many bytes it copied.
+pub(crate) fn copy(port: &mut Port, stream: &Stream, words: &Words) -> Result<u64, Stop> {
     let element = words.get(0) >> 29;
     if element > LARGEST {
         return Err(stream.bad(format!("COPY_LINEAR_SUB_WINDOW with element size {element}")));
@@ -51,11 +51,12 @@ pub(crate) fn copy(port: &mut Port, stream: &Stream, words: &Words) -> Result<()
     let (src, dst) = (Side::new(words, 1, element), Side::new(words, 6, element));
     let (xy, z) = (words.get(11), words.get(12));
     let bytes = (u64::from(xy & 0x3fff) + 1) << element;
-    for z in 0..=u64::from(z & 0x1fff) {
-        for y in 0..=u64::from(xy >> 16 & 0x3fff) {
+    let (rows, slices) = (u64::from(xy >> 16 & 0x3fff) + 1, u64::from(z & 0x1fff) + 1);
+    for z in 0..slices {
+        for y in 0..rows {
             port.check_removed()?;
             port.copy(dst.row(y, z), src.row(y, z), bytes)?;
         }
     }
-    Ok(())
+    Ok(bytes * rows * slices)
 }

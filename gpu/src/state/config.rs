@@ -2,6 +2,7 @@
 //! What kind of GPU to make.
 
 use crate::profile::Profile;
+use crate::timeline::Timeline;
 use std::sync::Arc;
 use vkfd_cu::launch::Units;
 pub use vkfd_targets::Family;
@@ -50,6 +51,8 @@ pub struct Config {
     pub threads: usize,
     /// Where kernels' costs are added up.
     pub profile: Arc<Profile>,
+    /// Where it is recorded when kernels and copies ran, if that is wanted.
+    pub timeline: Option<Arc<Timeline>>,
     /// Name in logs.
     pub name: String,
 }
@@ -70,6 +73,7 @@ impl Default for Config {
             shader_mhz: 1600,
             threads: 0,
             profile: Arc::new(Profile::new(None)),
+            timeline: None,
             name: "gfx900".into(),
         }
     }

@@ -12,6 +12,7 @@ pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod shared;
 pub(crate) mod tally;
+pub(crate) mod timeline;
 pub(crate) mod tlb;
 pub(crate) mod view;
 pub(crate) mod vmid;

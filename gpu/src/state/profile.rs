@@ -301,6 +301,11 @@ impl Profile {
         lock(&self.state).objects.remove(&space);
     }
 
+    /// A kernel's name.
+    pub(crate) fn name(&self, kernel: KernelId) -> Arc<str> {
+        lock(&self.state).kernels.get(kernel.0).map_or_else(|| OTHERS.into(), |(name, _)| name.clone())
+    }
+
     /// Adds a launch.
     pub(crate) fn add(&self, kernel: KernelId, target: Target, tally: &Tally, took: Duration) {
         let due = {
