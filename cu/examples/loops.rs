@@ -147,7 +147,7 @@ mod measure {
     /// Cycles of a whole run, and the rows behind it.
     fn run(engine: &mut Engine, world: &mut Flat, lanes: u64) -> (u64, Vec<Row>) {
         let apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
-        let mut group = Group { lds: Vec::new(), apertures, place: Place::default() };
+        let mut group = Group { lds: Vec::new(), apertures, watch: None, place: Place::default() };
         let mut wave = wave(lanes);
         let begun = ticks();
         while engine.run(&mut wave, &mut group, world, 1 << 30) == Exit::Yield {}

@@ -162,6 +162,7 @@ fn main() {
         let mut group = Group {
             lds: vec![0; 4096],
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: None,
             place: Place::default(),
         };
         let mut engine = Engine::new(*target);

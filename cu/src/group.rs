@@ -2,6 +2,8 @@
 //! What the waves of a workgroup share. One thread runs a workgroup at a time, so LDS is ordinary
 //! memory.
 
+use crate::check::State;
+
 /// Where FLAT addresses are not global memory: the high halves of the two apertures' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apertures {
@@ -29,6 +31,8 @@ pub struct Group {
     pub lds: Vec<u8>,
     /// The apertures.
     pub apertures: Apertures,
+    /// What the checks know of it, if there are any.
+    pub watch: Option<Box<State>>,
     /// Its compute unit, for programs that ask where they run (HW_ID).
     pub place: Place,
 }

@@ -30,6 +30,7 @@ impl Machine {
         let group = Group {
             lds: vec![0; 4096],
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: None,
             place: Place::default(),
         };
         Machine { target, engine: Engine::new(target), world, group }

@@ -8,9 +8,11 @@
 
 use super::program::{LaunchError, Program};
 use super::spare;
+use crate::check::{State, Watch};
 use super::workgroup::Workgroup;
 use crate::group::{Apertures, Group, Place};
 use crate::wave::{Wave, LANES};
+use std::sync::Arc;
 use vkfd_isa::Operand;
 
 /// Most work-items of a work-group.
@@ -97,6 +99,8 @@ pub struct Launch {
     pub scratch: Option<Scratch>,
     /// Where FLAT finds LDS and scratch.
     pub apertures: Apertures,
+    /// What its work-groups are checked for.
+    pub watch: Option<Arc<Watch>>,
 }
 
 impl Launch {
@@ -147,7 +151,9 @@ impl Launch {
         let size = self.sizes.of(at);
         let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
         let waves = self.waves(size);
-        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, place };
+        let watch = self.watch.as_ref().map(|watch| Box::new(State::new(watch, self, id, waves, &slots)));
+        let lds = vec![0; usize::try_from(self.lds).unwrap_or(0)];
+        let group = Group { lds, apertures: self.apertures, watch, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
             self.wave(id, size, index, waves, slot)
@@ -263,6 +269,7 @@ pub(super) mod tests {
             lds: 0,
             scratch: Some(Scratch { base: 0x10_0000, wave_bytes: 1024, waves: 32 }),
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: None,
         }
     }
 

@@ -331,7 +331,7 @@ fn programs(target: Target, count: u64, seed: u64) -> Result<u64, String> {
             world.polls.set(0);
             let mut one = copy(&start);
             let bytes = guarded(|| vec![0x77; lds]);
-            let mut group = Group { lds: bytes, apertures: APERTURES, place: Place::default() };
+            let mut group = Group { lds: bytes, apertures: APERTURES, watch: None, place: Place::default() };
             let exit = match which.checked_sub(1).and_then(|fast| engines.get_mut(fast)) {
                 None => reference::run(&mut one, &mut group, &mut world, 200),
                 Some(engine) => {

@@ -241,6 +241,7 @@ impl Pm4 {
                 lds: program.lds,
                 scratch: (program.scratch && waves > 0).then_some(Scratch { base, wave_bytes, waves }),
                 apertures: compute::APERTURES,
+                watch: None,
                 program,
             })
         });
@@ -249,6 +250,8 @@ impl Pm4 {
                 // What tells the program from another that is loaded there later.
                 let mut code = [0; DESCRIPTOR_BYTES];
                 port.peek(object, &mut code)?;
+                let watch = compute.watch(port, object, &code, 0)?;
+                let launch = Launch { watch, ..launch };
                 compute.run(port, object, &code, launch)
             }
             Err(error) => Err(compute::refused(port, object, error)?),

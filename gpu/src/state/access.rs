@@ -488,7 +488,15 @@ impl Port {
             rest = rest.get(done..).unwrap_or_default();
             side = side.advance(done as u64);
         }
+        self.written(va, src.len() as u64);
         Ok(())
+    }
+
+    /// Bytes that a packet has written, for checks. Outside of an access.
+    fn written(&self, va: u64, bytes: u64) {
+        if let Some(checking) = &self.shared.config.checking {
+            checking.ledger.written(va, bytes);
+        }
     }
 
     /// Copies `len` bytes from `src` to `dst`, directly. The result of an overlap with `dst` above
@@ -530,6 +538,7 @@ impl Port {
                 self.settle(side, &miss, &mut lost)?;
             }
         }
+        self.written(dst, len);
         Ok(())
     }
 

@@ -60,7 +60,7 @@ pub fn wave(target: Target) -> Wave {
 }
 
 pub fn group(lds: usize) -> Group {
-    Group { lds: vec![0; lds], apertures: APERTURES, place: Place::default() }
+    Group { lds: vec![0; lds], apertures: APERTURES, watch: None, place: Place::default() }
 }
 
 /// Numbers that only look random.

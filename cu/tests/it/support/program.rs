@@ -64,6 +64,7 @@ impl Loaded {
             lds: descriptor.program.lds,
             scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: WAVES }),
             apertures: APERTURES,
+            watch: None,
         };
         for number in 0..launch.groups() {
             let mut group = launch.workgroup(number, vec![0, 1, 2, 3], Place::default());
