@@ -5,6 +5,7 @@
 //! program runs with a library that leads these paths there and has the machine (the crate
 //! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
+mod check;
 mod directory;
 mod forward;
 mod library;
@@ -26,8 +27,8 @@ use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::{Translate, VRAM_GRANULE};
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
-    OPENED_FILE, PROFILE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
+    OPENED_FILE, PROFILE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -71,6 +72,8 @@ pub struct RunArgs {
     /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
     #[arg(long, requires = "said")]
     json: bool,
+    #[command(flatten)]
+    check: check::Args,
     /// The library to load, for tests
     #[arg(long, hide = true)]
     preload: Option<PathBuf>,
@@ -80,7 +83,7 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 14] = [
+const OF_THIS_PROCESS: [&str; 15] = [
     "preset",
     "gpus",
     "target",
@@ -95,6 +98,7 @@ const OF_THIS_PROCESS: [&str; 14] = [
     "perf_map",
     "profile",
     "fidelity",
+    "checks",
 ];
 
 /// What machine to make.
@@ -248,6 +252,9 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         (None, None) => None,
     };
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| Ok(*machine))?;
+    let machine = Description { checks: args.check.checks(), ..machine };
+    // Read before the program runs: a file with an error would cost a run.
+    let list = args.check.list()?;
     check_environment()?;
     vkfd_host::description::sabotage_from_environment()?;
     let size_signal = wait::ignore_size_signal();
@@ -286,6 +293,13 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         profile::make(&costs).context("cannot make the profile's directory")?;
         command.env(PROFILE_VARIABLE, &costs);
     }
+    let findings = check::directory(directory.path());
+    command.env_remove(FINDINGS_VARIABLE);
+    if machine.checks.any() {
+        profile::make(&findings).context("cannot make the directory for findings")?;
+        command.env(FINDINGS_VARIABLE, &findings);
+        command.env(TOOLS_VARIABLE, check::tools(library.place().0.as_os_str()));
+    }
     let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
     let has = |mark: &str| marks::has(directory.path(), mark);
     let name = name.to_string_lossy();
@@ -308,6 +322,11 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         if args.fidelity && !args.json {
             eprint!("{}", profile::fidelity(&report));
         }
+    }
+    if machine.checks.any() {
+        let code = args.check.report(list, &findings, code)?;
+        drop(directory);
+        return Ok(code);
     }
     drop(directory);
     Ok(code)

@@ -23,7 +23,8 @@
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
-pub mod confined;
+pub mod blocks;
+mod confined;
 pub mod description;
 pub mod device;
 pub mod device_file;

@@ -15,7 +15,8 @@ use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
 use vkfd_gpu::raw::memory_file;
-use vkfd_gpu::Profile;
+use vkfd_gpu::check::Ledger;
+use vkfd_gpu::{Checking, Profile};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
@@ -62,8 +63,33 @@ extern "C" fn write_profile() {
     }
 }
 
+/// What checks know, of the machine of this process.
+static LEDGER: OnceLock<Arc<Ledger>> = OnceLock::new();
+
+/// What checks know; nothing where there are none.
+pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
+    let setting = setting::get().filter(|setting| setting.machine.checks.any())?;
+    Some(LEDGER.get_or_init(|| {
+        let path = setting.findings.as_ref().map(|path| path.join(std::process::id().to_string()));
+        if path.is_some() {
+            // SAFETY: the function takes and returns nothing, and this library is never unloaded.
+            unsafe { libc::atexit(write_findings) };
+        }
+        Arc::new(Ledger::new(setting.machine.checks.init, path))
+    }))
+}
+
+extern "C" fn write_findings() {
+    if let Some(ledger) = LEDGER.get() {
+        memory_file::without_size_signal(|| ledger.write());
+    }
+}
+
 fn options(setting: &Setting) -> MachineOptions {
     let mut options = setting.machine.options();
+    if let Some(ledger) = ledger() {
+        options.checking = Some(Checking { checks: setting.machine.checks, ledger: ledger.clone() });
+    }
     if let Some(path) = &setting.profile {
         // A child has its parent's path in its environment's copy: what it computes goes beside it.
         let path = path.with_file_name(std::process::id().to_string());

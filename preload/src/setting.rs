@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use vkfd_gpu::raw::memory_file;
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
-    TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
+    PROFILE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 
 /// The setting.
@@ -34,6 +34,8 @@ pub(crate) struct Setting {
     pub(crate) forward: Option<PathBuf>,
     /// Where kernels' costs are written.
     pub(crate) profile: Option<PathBuf>,
+    /// Where findings of checks are written.
+    pub(crate) findings: Option<PathBuf>,
     /// Where calls are recorded, and whether as JSON.
     pub(crate) trace: Option<(PathBuf, bool)>,
 }
@@ -102,10 +104,11 @@ fn from_environment() -> Option<Setting> {
     let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
     // Each process has its own.
     let profile = variable(PROFILE_VARIABLE).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
+    let findings = variable(FINDINGS_VARIABLE).map(PathBuf::from);
     let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
     let slots = (0..machine.gpus).map(crate::redirect::slot_name).collect();
     let (library, variables) = (own_path()?, variables());
-    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, trace })
+    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, findings, trace })
 }
 
 /// The path that this library was loaded by.
@@ -120,8 +123,18 @@ fn own_path() -> Option<CString> {
 }
 
 fn variables() -> Vec<CString> {
-    let names =
-        [DIRECTORY_VARIABLE, MACHINE_VARIABLE, FORWARD_VARIABLE, TRACE_VARIABLE, TRACE_JSON_VARIABLE, PROFILE_VARIABLE];
+    let mut names = vec![
+        DIRECTORY_VARIABLE,
+        MACHINE_VARIABLE,
+        FORWARD_VARIABLE,
+        TRACE_VARIABLE,
+        TRACE_JSON_VARIABLE,
+        PROFILE_VARIABLE,
+        FINDINGS_VARIABLE,
+    ];
+    if variable(FINDINGS_VARIABLE).is_some() {
+        names.push(TOOLS_VARIABLE);
+    }
     let entry = |name: &str| {
         let mut entry = [name.as_bytes(), b"="].concat();
         entry.extend_from_slice(variable(name)?.as_bytes());

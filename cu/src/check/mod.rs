@@ -33,6 +33,7 @@ mod note;
 mod race;
 
 pub use engine::Engine;
+pub use init::Bits;
 pub use ledger::{Block, Ledger};
 
 use crate::launch::Launch;

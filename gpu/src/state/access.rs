@@ -636,12 +636,16 @@ impl Port {
 
     pub(crate) fn store_u32(&mut self, va: u64, value: u32) -> Result<(), Stop> {
         // SAFETY: as in `load_u32`.
-        self.word(va, Access::Write, |ptr| unsafe { raw::store_u32(ptr, value) })
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u32(ptr, value) })?;
+        self.written(va, 4);
+        Ok(())
     }
 
     pub(crate) fn store_u64(&mut self, va: u64, value: u64) -> Result<(), Stop> {
         // SAFETY: as in `load_u32`.
-        self.word(va, Access::Write, |ptr| unsafe { raw::store_u64(ptr, value) })
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u64(ptr, value) })?;
+        self.written(va, 8);
+        Ok(())
     }
 
     /// Adds atomically; returns the old value.

@@ -81,7 +81,7 @@ impl Loaded {
 }
 
 /// User SGPRs as the descriptor wants them.
-fn user(descriptor: &Descriptor, target: Target) -> Vec<u32> {
+pub fn user(descriptor: &Descriptor, target: Target) -> Vec<u32> {
     let pair = |value: u64| [value as u32, (value >> 32) as u32];
     let mut user = Vec::new();
     if descriptor.wants(1) {
