@@ -196,6 +196,8 @@ fn rule(op: Op, mask: u64, [a, b, c]: [u64; 3], [ua, ub, uc]: [u64; 3], (flag, u
     let amount = |value: u64, bits: u64| value & (bits - 1);
     let word = |bits: u64| bits & 0xffff_ffff;
     let moved = |bits| (bits, true);
+    // Parts are moved to their places by shifts; a whole word that is shifted is computed with.
+    let shifted = |bits: u64, from: u64, whole: u64| (bits, from != whole);
     let signed = |bits: u64, by: u64| u64::from((super::low(bits) as i32 >> by) as u32);
     match op {
         Op::VMovB32 | Op::VNotB32 => moved(ua),
@@ -214,11 +216,11 @@ fn rule(op: Op, mask: u64, [a, b, c]: [u64; 3], [ua, ub, uc]: [u64; 3], (flag, u
         Op::VOr3B32 => moved(disjunction((a | b, disjunction((a, ua), (b, ub))), (c, uc))),
         Op::VAndOrB32 => moved(disjunction((a & b, conjunction((a, ua), (b, ub))), (c, uc))),
         Op::VBfiB32 if ua == 0 => moved(a & ub | !a & uc),
-        Op::VLshlrevB32 if ua == 0 => moved(word(ub << amount(a, 32))),
-        Op::VLshrrevB32 if ua == 0 => moved(ub >> amount(a, 32)),
-        Op::VAshrrevI32 if ua == 0 => moved(signed(ub, amount(a, 32))),
-        Op::VLshlrevB64 if ua == 0 => moved(ub << amount(a, 64)),
-        Op::VLshrrevB64 if ua == 0 => moved(ub >> amount(a, 64)),
+        Op::VLshlrevB32 if ua == 0 => shifted(word(ub << amount(a, 32)), ub, mask),
+        Op::VLshrrevB32 if ua == 0 => shifted(ub >> amount(a, 32), ub, mask),
+        Op::VAshrrevI32 if ua == 0 => shifted(signed(ub, amount(a, 32)), ub, mask),
+        Op::VLshlrevB64 if ua == 0 => shifted(ub << amount(a, 64), ub, mask),
+        Op::VLshrrevB64 if ua == 0 => shifted(ub >> amount(a, 64), ub, mask),
         Op::VLshlrevB16 if ua == 0 => moved(ub << amount(a, 16) & 0xffff),
         Op::VLshrrevB16 if ua == 0 => moved(ub >> amount(a, 16)),
         Op::VLshlOrB32 if ub == 0 => {
@@ -245,6 +247,9 @@ fn rule(op: Op, mask: u64, [a, b, c]: [u64; 3], [ua, ub, uc]: [u64; 3], (flag, u
         Op::VAddU32 | Op::VSubU32 | Op::VSubrevU32 | Op::VAddCoU32 | Op::VSubCoU32 | Op::VSubrevCoU32 => {
             (upward(any, mask), false)
         }
+        // The low word knows nothing of the sum's high word.
+        Op::VMadU64U32 | Op::VMadI64I32 => (upward(any, mask), false),
+        Op::VLshlAddU64 if ub == 0 => (upward(ua << amount(b, 64) | uc, mask), false),
         Op::VAddcCoU32 | Op::VSubbCoU32 | Op::VSubbrevCoU32 => (upward(ua | ub, mask), false),
         Op::VAdd3U32 | Op::VMulLoU32 | Op::VAddU16 | Op::VSubU16 | Op::VMulLoU16 => (upward(any, mask), false),
         Op::VLshlAddU32 if ub == 0 => (upward(word(ua << amount(b, 32)) | uc, mask), false),
