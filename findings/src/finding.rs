@@ -186,7 +186,7 @@ pub struct Allocation {
 /// An access to memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
-    /// An address of the GPU's, or of LDS or scratch.
+    /// A virtual address, or a place in LDS or scratch.
     pub address: u64,
     pub bytes: u32,
     pub access: Access,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The bounded list of findings.
 //!
-//! Mechanism: a finding is kept once, by its [`Key`], and counted after that. When the list is full,
-//! in findings or in bytes, others are counted all together. A dynamic check whose hot path may
-//! find the same a million times asks [`Findings::count`] with a key first, and builds a finding
+//! Mechanism: a finding is kept once, by its [`Key`], and counted after that. When the list is
+//! full, in findings or in bytes, others are counted all together. A dynamic check whose hot path
+//! may find the same a million times asks [`Findings::count`] with a key first. It builds a finding
 //! only when that does not know it.
 //!
 //! Limits: the order is that of arrival; renderers keep it.

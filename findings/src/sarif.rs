@@ -83,7 +83,7 @@ fn result(counted: &Counted, tool: &Tool) -> Value {
         properties.insert("address".to_string(), json!(address));
     }
     let kernel = finding.place.kernel.as_deref().unwrap_or("");
-    // Lines move from build to build. The place in the kernel's code names the same finding longest.
+    // Lines move from build to build. The place in the kernel's code names a finding longest.
     let print = format!("{}:{kernel}:{:#x}", finding.rule, finding.place.offset.unwrap_or(finding.place.pc));
     let mut value = json!({
         "ruleId": finding.rule,

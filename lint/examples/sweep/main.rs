@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The checks against code that a compiler made: they are silent on it, and notice what is taken
+//! away. `cargo xtask lint` compiles the code and starts this.
+
+mod removal;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use vkfd_findings::{text, Findings};
+use vkfd_lint::{lint, Checks, Object};
+
+use removal::{reason, removals, Kind};
+
+/// Check code objects, and what the checks notice
+#[derive(Parser)]
+struct Args {
+    /// Code objects
+    files: Vec<PathBuf>,
+    /// Take away each wait and each s_nop in turn, of each N-th function
+    #[arg(long, value_name = "N")]
+    remove: Option<usize>,
+    /// Print each removal that is not noticed and whose neighbours do not say why
+    #[arg(long)]
+    show: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    let mut functions = 0;
+    let mut alarms = 0;
+    // By kind and reason; an empty reason: noticed.
+    let mut counts: BTreeMap<(Kind, &str), u64> = BTreeMap::new();
+    for file in &args.files {
+        let name = file.display().to_string();
+        let bytes = std::fs::read(file).with_context(|| name.clone())?;
+        let mut object = Object::read(&bytes).with_context(|| name.clone())?;
+        let mut findings = Findings::default();
+        lint(&object, &name, Checks::ALL, &mut findings);
+        functions += object.functions.len();
+        if !findings.is_clean() {
+            alarms += findings.list().len();
+            print!("{}", text(&findings));
+            continue;
+        }
+        let Some(every) = args.remove else { continue };
+        for n in (0..object.functions.len()).step_by(every.max(1)) {
+            let code = std::mem::take(&mut object.functions[n].code);
+            for removal in removals(object.target, &code) {
+                let mut function = object.functions[n].clone();
+                function.code = removal.code.clone();
+                let one = Object { functions: vec![function], ..object.settings() };
+                let mut findings = Findings::default();
+                lint(&one, &name, Checks::ALL, &mut findings);
+                let why = if findings.is_clean() { reason(&removal).unwrap_or("?") } else { "" };
+                *counts.entry((removal.kind, why)).or_default() += 1;
+                if args.show && why == "?" {
+                    let place = 4 * removal.at;
+                    let function = &object.functions[n].name;
+                    println!("{name}: {function} + {place:#x}: {:?} before {:?}", removal.kind, removal.next);
+                }
+            }
+            object.functions[n].code = code;
+        }
+    }
+    println!("{} files, {functions} functions, {alarms} findings", args.files.len());
+    for ((kind, why), count) in &counts {
+        let what = match *why {
+            "" => "noticed",
+            "?" => "not noticed",
+            why => why,
+        };
+        println!("{:?}: {count} {what}", kind);
+    }
+    Ok(if alarms == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
