@@ -9,6 +9,7 @@ mod check;
 mod directory;
 mod forward;
 mod library;
+mod lines;
 mod marks;
 mod other_users;
 pub mod preset;
@@ -324,7 +325,7 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         }
     }
     if machine.checks.any() {
-        let code = args.check.report(list, &findings, code)?;
+        let code = args.check.report(list, &findings, &lines::Lines::read(program, machine.target), code)?;
         drop(directory);
         return Ok(code);
     }

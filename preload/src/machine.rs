@@ -10,7 +10,7 @@ use crate::setting::{self, Setting};
 use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
@@ -64,19 +64,23 @@ extern "C" fn write_profile() {
 }
 
 /// What checks know, of the machine of this process.
-static LEDGER: OnceLock<Arc<Ledger>> = OnceLock::new();
+static LEDGER: PerProcess<Arc<Ledger>> = PerProcess::new();
 
 /// What checks know; nothing where there are none.
 pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
     let setting = setting::get().filter(|setting| setting.machine.checks.any())?;
-    Some(LEDGER.get_or_init(|| {
+    LEDGER.get_or_init(|| {
         let path = setting.findings.as_ref().map(|path| path.join(std::process::id().to_string()));
+        // A child has its parent's list of these functions.
+        static LISTED: Once = Once::new();
         if path.is_some() {
             // SAFETY: the function takes and returns nothing, and this library is never unloaded.
-            unsafe { libc::atexit(write_findings) };
+            LISTED.call_once(|| {
+                unsafe { libc::atexit(write_findings) };
+            });
         }
         Arc::new(Ledger::new(setting.machine.checks.init, path))
-    }))
+    })
 }
 
 extern "C" fn write_findings() {

@@ -11,8 +11,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use vkfd_findings::{from_transport, json, sarif, text, Bounds, Findings, Pattern, Rule, Suppressions, Tool};
-use vkfd_gpu::check::Checks;
+use vkfd_gpu::check::{rules, Checks};
 use vkfd_host::description::TOOLS_VARIABLE;
+
+use super::lines::Lines;
 
 /// Options of checks.
 #[derive(clap::Args)]
@@ -40,20 +42,6 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", requires = "checks")]
     suppress: Option<PathBuf>,
 }
-
-/// The rules, for SARIF.
-const RULES: [(&str, &str); 10] = [
-    ("memory/bounds", "An access outside of the bounds of an allocation"),
-    ("memory/freed", "An access to freed memory"),
-    ("memory/lds", "An access behind the end of a work-group's LDS"),
-    ("memory/scratch", "An access outside of a lane's scratch"),
-    ("memory/alignment", "An atomic operation at an address that is not aligned"),
-    ("init/branch", "A branch depends on bits that nothing wrote"),
-    ("init/lanes", "Bits that nothing wrote decide which lanes run"),
-    ("init/address", "An address has bits that nothing wrote"),
-    ("init/store", "A value that depends on bits that nothing wrote is stored"),
-    ("race/lds", "Two waves access LDS without an order"),
-];
 
 /// The directory of the processes' files, below the private one.
 pub(super) fn directory(private: &Path) -> PathBuf {
@@ -90,12 +78,19 @@ impl Args {
     }
 
     /// Reports what processes have found, and gives the exit code for that.
-    pub(super) fn report(&self, mut list: Findings, directory: &Path, code: ExitCode) -> Result<ExitCode> {
+    pub(super) fn report(
+        &self,
+        mut list: Findings,
+        directory: &Path,
+        lines: &Lines,
+        code: ExitCode,
+    ) -> Result<ExitCode> {
         for entry in fs::read_dir(directory).context("cannot read what checks have found")? {
             let path = entry?.path();
             // One that was being written when its process was killed is not there under its name.
             if path.extension().is_none() {
-                for counted in from_transport(&fs::read_to_string(&path)?)? {
+                for mut counted in from_transport(&fs::read_to_string(&path)?)? {
+                    lines.add(&mut counted.finding);
                     list.add_many(counted.finding, counted.count);
                 }
             }
@@ -109,7 +104,7 @@ impl Args {
         if let Some(path) = &self.sarif {
             let rule = |(id, summary): (&str, &str)| Rule { id: id.into(), summary: summary.into(), help: None };
             let version = env!("CARGO_PKG_VERSION").into();
-            let tool = Tool { name: "vkfd".into(), version, rules: RULES.map(rule).into() };
+            let tool = Tool { name: "vkfd".into(), version, rules: rules().map(rule).collect() };
             write(path, sarif(&list, &tool).to_string())?;
         }
         let report = text(&list);

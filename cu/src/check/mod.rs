@@ -35,6 +35,7 @@ mod race;
 pub use engine::Engine;
 pub use init::Bits;
 pub use ledger::{Block, Ledger};
+pub use note::rules;
 
 use crate::launch::Launch;
 use std::fmt;

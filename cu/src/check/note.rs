@@ -34,21 +34,49 @@ pub(super) enum Rule {
     Store,
 }
 
+/// A rule's check, its name, and a sentence about it.
+struct Entry(Check, &'static str, &'static str);
+
 impl Rule {
-    const fn name(self) -> (Check, &'static str) {
+    const ALL: [Rule; 10] = [
+        Rule::Bounds,
+        Rule::Freed,
+        Rule::Lds,
+        Rule::Scratch,
+        Rule::Misaligned,
+        Rule::Race,
+        Rule::Branch,
+        Rule::Lanes,
+        Rule::Address,
+        Rule::Store,
+    ];
+
+    const fn entry(self) -> Entry {
         match self {
-            Rule::Bounds => (Check::Memory, "memory/bounds"),
-            Rule::Freed => (Check::Memory, "memory/freed"),
-            Rule::Lds => (Check::Memory, "memory/lds"),
-            Rule::Scratch => (Check::Memory, "memory/scratch"),
-            Rule::Misaligned => (Check::Memory, "memory/alignment"),
-            Rule::Race => (Check::Race, "race/lds"),
-            Rule::Branch => (Check::Init, "init/branch"),
-            Rule::Lanes => (Check::Init, "init/lanes"),
-            Rule::Address => (Check::Init, "init/address"),
-            Rule::Store => (Check::Init, "init/store"),
+            Rule::Bounds => Entry(Check::Memory, "memory/bounds", "An access outside of the bounds of an allocation"),
+            Rule::Freed => Entry(Check::Memory, "memory/freed", "An access to freed memory"),
+            Rule::Lds => Entry(Check::Memory, "memory/lds", "An access behind the end of a work-group's LDS"),
+            Rule::Scratch => Entry(Check::Memory, "memory/scratch", "An access outside of a lane's scratch"),
+            Rule::Misaligned => {
+                Entry(Check::Memory, "memory/alignment", "An atomic operation at an address that is not aligned")
+            }
+            Rule::Race => Entry(Check::Race, "race/lds", "Two waves access LDS without an order"),
+            Rule::Branch => Entry(Check::Init, "init/branch", "A branch depends on bits that nothing wrote"),
+            Rule::Lanes => Entry(Check::Init, "init/lanes", "Bits that nothing wrote decide which lanes run"),
+            Rule::Address => Entry(Check::Init, "init/address", "An address has bits that nothing wrote"),
+            Rule::Store => {
+                Entry(Check::Init, "init/store", "A value that depends on bits that nothing wrote is stored")
+            }
         }
     }
+}
+
+/// All rules, with a sentence about each.
+pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Rule::ALL.into_iter().map(|rule| {
+        let Entry(_, name, about) = rule.entry();
+        (name, about)
+    })
 }
 
 /// The other access of two.
@@ -209,7 +237,7 @@ impl Note {
     }
 
     fn finding(&self, watch: &Watch, map: &Map) -> Finding {
-        let (check, rule) = self.rule.name();
+        let Entry(check, rule, _) = self.rule.entry();
         let mut finding = Finding::new(check, rule, Severity::Error, String::new(), self.place(watch));
         finding.thread = Some(Thread { group: self.group, wave: self.wave.into(), lane: self.lane });
         finding.message = match self.reach {
