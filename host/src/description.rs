@@ -143,7 +143,8 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, checks, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, checks, shape } =
+            self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
-use vkfd_gpu::raw::memory_file;
 use vkfd_gpu::check::Ledger;
+use vkfd_gpu::raw::memory_file;
 use vkfd_gpu::{Checking, Profile};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
@@ -74,8 +74,8 @@ pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
         // A child has its parent's list of these functions.
         static LISTED: Once = Once::new();
         if path.is_some() {
-            // SAFETY: the function takes and returns nothing, and this library is never unloaded.
             LISTED.call_once(|| {
+                // SAFETY: the function takes and returns nothing, and this library is never unloaded.
                 unsafe { libc::atexit(write_findings) };
             });
         }

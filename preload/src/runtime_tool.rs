@@ -87,7 +87,7 @@ unsafe fn replace(table: *mut *mut c_void, place: usize, with: *mut c_void, own:
 
 unsafe extern "C" fn pool_allocate(pool: u64, bytes: usize, flags: u32, to: *mut *mut c_void) -> c_int {
     // SAFETY: the runtime's own function, put there before this one was.
-    let own: Allocate = unsafe { std::mem::transmute(POOL_ALLOCATE_OWN.load(Ordering::Acquire)) };
+    let own = unsafe { std::mem::transmute::<*mut c_void, Allocate>(POOL_ALLOCATE_OWN.load(Ordering::Acquire)) };
     // SAFETY: the caller's arguments.
     let status = unsafe { own(pool, bytes, flags, to) };
     if status == SUCCESS {
@@ -99,7 +99,7 @@ unsafe extern "C" fn pool_allocate(pool: u64, bytes: usize, flags: u32, to: *mut
 
 unsafe extern "C" fn core_allocate(region: u64, bytes: usize, to: *mut *mut c_void) -> c_int {
     // SAFETY: as in `pool_allocate`.
-    let own: AllocateRegion = unsafe { std::mem::transmute(CORE_ALLOCATE_OWN.load(Ordering::Acquire)) };
+    let own = unsafe { std::mem::transmute::<*mut c_void, AllocateRegion>(CORE_ALLOCATE_OWN.load(Ordering::Acquire)) };
     // SAFETY: the caller's arguments.
     let status = unsafe { own(region, bytes, to) };
     if status == SUCCESS {
@@ -112,7 +112,7 @@ unsafe extern "C" fn core_allocate(region: u64, bytes: usize, to: *mut *mut c_vo
 unsafe extern "C" fn pool_free(at: *mut c_void) -> c_int {
     forget(at);
     // SAFETY: as in `pool_allocate`.
-    let own: Free = unsafe { std::mem::transmute(POOL_FREE_OWN.load(Ordering::Acquire)) };
+    let own = unsafe { std::mem::transmute::<*mut c_void, Free>(POOL_FREE_OWN.load(Ordering::Acquire)) };
     // SAFETY: the caller's argument.
     unsafe { own(at) }
 }
@@ -120,7 +120,7 @@ unsafe extern "C" fn pool_free(at: *mut c_void) -> c_int {
 unsafe extern "C" fn core_free(at: *mut c_void) -> c_int {
     forget(at);
     // SAFETY: as in `pool_allocate`.
-    let own: Free = unsafe { std::mem::transmute(CORE_FREE_OWN.load(Ordering::Acquire)) };
+    let own = unsafe { std::mem::transmute::<*mut c_void, Free>(CORE_FREE_OWN.load(Ordering::Acquire)) };
     // SAFETY: the caller's argument.
     unsafe { own(at) }
 }
@@ -153,7 +153,9 @@ fn fill(at: *mut u8, bits: &Bits) {
 /// Whether a library is the runtime's, or this one.
 fn is_runtime(path: &CStr) -> bool {
     let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    [&b"libhsa-runtime64"[..], b"libamdhip64", b"libamdocl64", b"libvkfd_preload"].iter().any(|own| name.starts_with(own))
+    [&b"libhsa-runtime64"[..], b"libamdhip64", b"libamdocl64", b"libvkfd_preload"]
+        .iter()
+        .any(|own| name.starts_with(own))
 }
 
 struct Walk {

@@ -128,9 +128,12 @@ impl Map {
         let block = self.block(va);
         let managed = block.is_some_and(|held| held.managed);
         if !managed {
-            return block.map(|held| &held.live).or_else(|| below(&self.blocks, va, |held| held.live.va).map(|h| &h.live));
+            return block
+                .map(|held| &held.live)
+                .or_else(|| below(&self.blocks, va, |held| held.live.va).map(|h| &h.live));
         }
-        let distance = |live: &&Live| if live.va > va { live.va - va } else { (va - live.va).saturating_sub(live.bytes) };
+        let distance =
+            |live: &&Live| if live.va > va { live.va - va } else { (va - live.va).saturating_sub(live.bytes) };
         [self.allocation(va), next].into_iter().flatten().min_by_key(distance)
     }
 
@@ -261,7 +264,9 @@ impl Ledger {
             if let Some(held) = state.block(va) {
                 held.managed = true;
             }
-            state.freed.retain(|freed| freed.va.saturating_add(freed.bytes) <= va || va.saturating_add(bytes) <= freed.va);
+            state
+                .freed
+                .retain(|freed| freed.va.saturating_add(freed.bytes) <= va || va.saturating_add(bytes) <= freed.va);
             state.allocations.insert(va, Live { va, bytes, by, bits });
         });
     }
@@ -301,7 +306,9 @@ impl Ledger {
         let state = lock(&self.state);
         let inside = state.allocations.range(..va.saturating_add(bytes)).map(|(_, live)| live);
         let blocks = state.blocks.range(..va.saturating_add(bytes)).map(|(_, held)| &held.live);
-        for live in inside.rev().take_while(|live| va < live.end()).chain(blocks.rev().take_while(|live| va < live.end())) {
+        for live in
+            inside.rev().take_while(|live| va < live.end()).chain(blocks.rev().take_while(|live| va < live.end()))
+        {
             let (from, to) = (va.max(live.va), va.saturating_add(bytes).min(live.end()));
             if let Some(bits) = &live.bits {
                 bits.define(from - live.va, to - from);

@@ -9,7 +9,9 @@ use super::ledger::{Live, Map, Verdict};
 use super::Watch;
 use crate::world::{Reach, Spot, Touch};
 use std::sync::Arc;
-use vkfd_findings::{Access, Address, Allocation, Check, Finding, Note as FindingNote, Place, Position, Severity, Thread};
+use vkfd_findings::{
+    Access, Address, Allocation, Check, Finding, Note as FindingNote, Place, Position, Severity, Thread,
+};
 use vkfd_isa::{decode_as_hardware, Inst, Target, MAX_WORDS};
 
 /// Notes that the table has room for.
@@ -138,9 +140,8 @@ impl Notes {
         other: Option<Other>,
     ) {
         let by = other.map(|other| other.offset);
-        let same = |note: &&mut Note| {
-            note.rule == rule && note.pc == seen.pc && note.other.map(|other| other.offset) == by
-        };
+        let same =
+            |note: &&mut Note| note.rule == rule && note.pc == seen.pc && note.other.map(|other| other.offset) == by;
         if let Some(note) = self.notes.iter_mut().find(same) {
             note.count = note.count.saturating_add(1);
             return;

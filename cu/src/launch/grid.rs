@@ -8,8 +8,8 @@
 
 use super::program::{LaunchError, Program};
 use super::spare;
-use crate::check::{State, Watch};
 use super::workgroup::Workgroup;
+use crate::check::{State, Watch};
 use crate::group::{Apertures, Group, Place};
 use crate::wave::{Wave, LANES};
 use std::sync::Arc;

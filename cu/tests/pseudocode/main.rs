@@ -169,7 +169,12 @@ fn wave(target: Target) -> Wave {
 }
 
 fn group() -> Group {
-    Group { lds: Vec::new(), apertures: Apertures { shared: 1 << 16, private: 2 << 16 }, watch: None, place: Place::default() }
+    Group {
+        lds: Vec::new(),
+        apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+        watch: None,
+        place: Place::default(),
+    }
 }
 
 /// What the text does that this cannot be asked about.

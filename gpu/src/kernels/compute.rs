@@ -7,6 +7,7 @@
 //! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
 use crate::access::Port;
+use crate::config::Checking;
 use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
@@ -14,7 +15,6 @@ use crate::pool::{Failed, Failure};
 use crate::profile::{mnemonic, KernelId};
 use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
 use crate::shared::Shared;
-use crate::config::Checking;
 use crate::symbol;
 use crate::worker;
 use std::sync::Arc;

@@ -137,8 +137,8 @@ fn load<W: World>(
     let Some((bits, offset)) = map.bits(va) else { return 0 };
     (0..u64::from(len)).fold(0, |all, byte| {
         let at = offset + byte;
-        let unwritten = !bits.is_written(at)
-            && !(bits.has_garbage() && changed(world, bits, va.wrapping_add(byte), at));
+        let unwritten =
+            !bits.is_written(at) && !(bits.has_garbage() && changed(world, bits, va.wrapping_add(byte), at));
         all | u16::from(unwritten) << byte
     })
 }
@@ -243,7 +243,7 @@ pub(super) fn after<W: World>(
         let kept = crate::reference::memory::kept(wave.target);
         for (lane, bits) in lanes.iter().enumerate().filter(|(lane, _)| wave.exec() >> lane & 1 == 1) {
             for word in 0..words {
-                let bits = (bits >> (32 * word)) as u32;
+                let bits = u32::try_from(bits >> (32 * word) & u128::from(u32::MAX)).unwrap_or(0);
                 let bits = if size == 0 { 0 } else { extend.apply(bits, size, kept & shadow.word(dst + word, lane)) };
                 shadow.load(dst + word, lane, bits);
             }

@@ -163,13 +163,7 @@ fn result(shadow: &Shadow, inst: &Inst, wave: &Wave, group: &Group, meaning: &Me
 fn uses_scc(op: Op) -> bool {
     matches!(
         op,
-        Op::SCmovB32
-            | Op::SCmovB64
-            | Op::SCmovkI32
-            | Op::SCselectB32
-            | Op::SCselectB64
-            | Op::SAddcU32
-            | Op::SSubbU32
+        Op::SCmovB32 | Op::SCmovB64 | Op::SCmovkI32 | Op::SCselectB32 | Op::SCselectB64 | Op::SAddcU32 | Op::SSubbU32
     )
 }
 

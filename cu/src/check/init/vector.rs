@@ -198,7 +198,11 @@ fn rule(op: Op, mask: u64, [a, b, c]: [u64; 3], [ua, ub, uc]: [u64; 3], (flag, u
     let moved = |bits| (bits, true);
     // Parts are moved to their places by shifts; a whole word that is shifted is computed with.
     let shifted = |bits: u64, from: u64, whole: u64| (bits, from != whole);
-    let signed = |bits: u64, by: u64| u64::from((super::low(bits) as i32 >> by) as u32);
+    // As the operation does it, the highest bit stays.
+    let signed = |bits: u64, by: u64| {
+        let above = if bits >> 31 & 1 == 1 { u64::MAX << 32 } else { 0 };
+        word((bits | above) >> by)
+    };
     match op {
         Op::VMovB32 | Op::VNotB32 => moved(ua),
         Op::VBfrevB32 => moved(u64::from(super::low(ua).reverse_bits())),
