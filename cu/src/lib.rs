@@ -32,7 +32,7 @@ mod world;
 
 pub use exit::{Access, Exit, Miss, Refusal, Stop};
 pub use flat::{Flat, Rights};
-pub use group::{Apertures, Group, Place};
+pub use group::{Apertures, Group, Place, Watched};
 pub use reference::fidelity::{fidelity, Fidelity};
 pub use wave::{Mode, Round, Row, Wave, LANES};
 pub use world::{Detour, Reach, Span, Spot, Touch, World};

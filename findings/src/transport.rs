@@ -13,7 +13,7 @@ pub struct BadTransport(#[from] serde_json::Error);
 /// The findings as text, each with its count.
 #[must_use]
 pub fn to_transport(findings: &Findings) -> String {
-    // Nothing of it is what JSON has no form for.
+    // JSON has a form for all of it.
     serde_json::to_string(findings.list()).unwrap_or_default()
 }
 

@@ -44,8 +44,8 @@ impl Blocks {
         Blocks { ledger, known: Mutex::default() }
     }
 
-    /// A call is about to be made: the handle of the object that it frees. The argument is the
-    /// caller's, who may change it meanwhile.
+    /// A call is about to be made: the handle of the object that it frees. Its caller may change
+    /// the argument meanwhile.
     pub(crate) fn before(&self, mm: &'static Mm, command: u32, at: CpuVa) -> Option<u64> {
         let frees = Command(command).same_call(FREE_MEMORY_OF_GPU);
         frees.then(|| argument::<FreeMemoryOfGpuArgs>(mm, at)).flatten().map(|args| args.handle)

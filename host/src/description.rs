@@ -44,7 +44,7 @@ pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
 
 /// The variable that has the path of the directory for findings of checks.
 pub const FINDINGS_VARIABLE: &str = "VKFD_FINDINGS";
-/// The variable by which AMD's runtime is told of libraries that are told of its allocations.
+/// The variable by which AMD's runtime learns of its tools: libraries that see its allocations.
 pub const TOOLS_VARIABLE: &str = "HSA_TOOLS_LIB";
 
 /// What `VKFD_SABOTAGE` says is broken of the driver, the GPUs and this process; these switches of

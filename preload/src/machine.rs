@@ -75,7 +75,7 @@ pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
         static LISTED: Once = Once::new();
         if path.is_some() {
             LISTED.call_once(|| {
-                // SAFETY: the function takes and returns nothing, and this library is never unloaded.
+                // SAFETY: the function takes and returns nothing; this library is never unloaded.
                 unsafe { libc::atexit(write_findings) };
             });
         }

@@ -116,7 +116,7 @@ switches! {
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         BlindMemory = "blind_memory": "The check of memory looks at no access.";
         BlindRace = "blind_race": "The check of races looks at no access.";
-        BlindInit = "blind_init": "The check of what nothing wrote keeps no bits.";
+        BlindInit = "blind_init": "The check of unwritten bits keeps none.";
     }
     /// What a program has of vkfd in it, and what `vkfd run` makes for the program.
     Program = "program" {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Source lines of findings, from the code objects in the program's own file.
 //!
-//! Limits: kernels of libraries and of code that was compiled at run time have no lines. A kernel is
-//! known by its name and its place in the code object, so that another object of the same name and
-//! place would give its own line.
+//! Limits: kernels of libraries and of code that was compiled at run time have no lines. A kernel
+//! is known by its name and its place in the code object. Another object with a kernel of the same
+//! name and place would give its own line.
 
 use std::path::Path;
 

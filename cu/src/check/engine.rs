@@ -188,9 +188,10 @@ fn fetch_words<W: World>(inst: &Inst, pc: u64, world: &mut W, words: &mut [u32; 
 impl launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         // Moved, not freed: an access is open.
-        let Some(mut state) = group.watch.take() else { return reference::run(wave, group, world, budget) };
+        let watched = group.watch.0.take().map(|watched| watched.downcast::<State>());
+        let Some(Ok(mut state)) = watched else { return reference::run(wave, group, world, budget) };
         let exit = self.checked(wave, group, world, budget, &mut state);
-        group.watch = Some(state);
+        group.watch.0 = Some(state);
         exit
     }
 

@@ -2,8 +2,8 @@
 //! Allocations, live and freed, and the findings of all threads.
 //!
 //! There are two layers. A *block* is an object of the driver: whole pages, which page tables bound
-//! anyway. An *allocation* is what a runtime has given its program, within a block, to the byte. A
-//! block of device memory that has held an allocation is the runtime's. There, bytes of no
+//! anyway. An *allocation* is a part of a block that a runtime has given its program, to the byte.
+//! A block of device memory that has held an allocation is the runtime's. There, bytes of no
 //! allocation are out of bounds. In the host's memory a runtime also places objects of its own, so
 //! that only the rest of an allocation's last page is out of bounds there.
 //!
@@ -41,7 +41,7 @@ pub struct Block {
 pub(super) struct Live {
     pub(super) va: u64,
     pub(super) bytes: u64,
-    /// Who allocated it.
+    /// The call that allocated it.
     pub(super) by: Option<Arc<str>>,
     /// It is a block without allocations, in device memory; or an allocation.
     pub(super) bits: Option<Arc<Bits>>,
@@ -245,8 +245,8 @@ impl Ledger {
         });
     }
 
-    /// A runtime has allocated. The bytes' contents are garbage from now on, if reads of what was
-    /// not written are looked for: `fill` is to write what it is given.
+    /// A runtime has allocated. If reads of unwritten bytes are looked for, the contents are
+    /// garbage from now on: `fill` writes that.
     pub fn allocate(&self, va: u64, bytes: u64, by: Option<Arc<str>>, fill: impl FnOnce(&Bits)) {
         let (mut device, mut visible) = (false, true);
         if let Some(held) = lock(&self.state).block(va) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Checks: the reference engine with an eye on each access, for bugs that hardware hides.
 //!
-//! Mechanism: a launch with a [`Watch`] gives each work-group a [`State`]. [`Engine`] runs its waves
-//! by the reference engine. The engine reports all bytes that an instruction reaches
-//! ([`World::reaches`](crate::World::reaches)); the checks compare them with what they know:
+//! Mechanism: a launch with a [`Watch`] gives each work-group a [`State`]. [`Engine`] runs its
+//! waves by the reference engine. The engine reports all bytes that an instruction reaches
+//! ([`World::reaches`](crate::World::reaches)), and the checks look at them:
 //!
 //! | module | |
 //! |---|---|
@@ -37,7 +37,8 @@ pub use init::Bits;
 pub use ledger::{Block, Ledger};
 pub use note::rules;
 
-use crate::launch::Launch;
+use crate::launch::{Launch, Watcher};
+use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -131,6 +132,12 @@ impl Watch {
     }
 }
 
+impl Watcher for Watch {
+    fn begin(self: Arc<Self>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> Box<dyn Any + Send + Sync> {
+        Box::new(State::new(&self, launch, id, waves, slots))
+    }
+}
+
 /// What the checks know of a work-group under way.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -145,8 +152,7 @@ pub struct State {
 }
 
 impl State {
-    /// Of a work-group that begins: its id, its waves, and their slots of scratch.
-    pub(crate) fn new(watch: &Arc<Watch>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> State {
+    fn new(watch: &Arc<Watch>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> State {
         let checks = watch.checks;
         let lds = usize::try_from(launch.lds).unwrap_or(0);
         let scratch = launch.scratch.map(|scratch| memory::Scratch::new(scratch, slots, watch.private));

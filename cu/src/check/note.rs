@@ -270,7 +270,7 @@ impl Note {
         finding
     }
 
-    /// The nearest allocation, and who allocated and freed it.
+    /// The nearest allocation, and the calls that allocated and freed it.
     fn surroundings(&self, reach: &Reach, map: &Map) -> (Option<Allocation>, Vec<FindingNote>) {
         let lds = u64::try_from(self.lds).unwrap_or(u64::MAX);
         let va = match reach.spot {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `race`: accesses to LDS by two waves of a group, one of them a write, without an order.
 //!
-//! Mechanism: vector clocks. A wave's own clock counts its steps. It knows of each other wave how
-//! far that had come at the last point where the two met: a barrier, or atomic operations on the
-//! same bytes, of LDS or of memory. Every byte of LDS has its last write and two readers since. An
-//! access is ordered after another wave's if the wave knows of that step.
+//! Mechanism: vector clocks. A wave's own clock counts its steps. The wave knows of each other one
+//! how far that had come when the two last met. They meet at barriers, and by atomic operations on
+//! the same bytes, of LDS or of memory. Every byte of LDS has its last write and two readers since.
+//! An access is ordered after another wave's if the wave knows of that step.
 //!
 //! No race: a write that changes nothing (waves that all write the same), atomic operations among
 //! themselves, and whatever one wave does.
@@ -64,7 +64,7 @@ pub(super) struct Race {
     places: Vec<Place>,
     /// The clock of all places beyond.
     rest: Clock,
-    /// What those know who have come to a barrier, of even and odd ones.
+    /// The clock of all waves that have come to a barrier, of even and odd ones.
     barriers: [Clock; 2],
     /// How many barriers each wave has come to, and has left.
     come: Vec<u32>,
@@ -148,8 +148,7 @@ impl Race {
         }
     }
 
-    /// Compares what an instruction has reached with what other waves have. LDS is as it is
-    /// afterwards.
+    /// Compares an instruction's accesses with those of other waves. LDS is as it is afterwards.
     pub(super) fn look(&mut self, seen: &Seen<'_>, lds: &[u8], reaches: &[Reach], notes: &mut Notes) {
         if process().has(Switch::BlindRace) {
             return;

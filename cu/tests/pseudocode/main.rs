@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use text::Entry;
 use value::{half_to, Class, Value};
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{decode, Operand, Target};
 
 const CLASSES: [&str; 10] =

@@ -20,7 +20,7 @@ use crate::worker;
 use std::sync::Arc;
 use std::time::Instant;
 use vkfd_cu::check::Watch;
-use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
+use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, Watcher, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
 use vkfd_sabotage::Switch;
@@ -141,7 +141,7 @@ impl Compute {
             lds: packet.lds,
             scratch: memory.map(|memory| memory.scratch),
             apertures: APERTURES,
-            watch: self.watch(port, object, &bytes, packet.private)?,
+            watch: self.watch(port, object, &bytes, packet.private)?.map(|watch| watch as Arc<dyn Watcher>),
         };
         self.run(port, object, &bytes, launch)?;
         match queue {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A HIP program with planted bugs, under `vkfd run --check`: each bug is found by its rule, and its
-//! correct twin is silent. So are HIP programs that are right.
+//! A HIP program with planted bugs, under `vkfd run --check`: each bug is found by its rule, and
+//! its correct twin is silent. So are HIP programs that are right.
 
 use anyhow::Result;
 use vkfd_sabotage::Switch;

@@ -94,8 +94,8 @@ fn set(bits: &mut [u64], from: u64, len: u8, undefined: u16) {
     }
 }
 
-/// Whether a processor has written to device memory that was filled with garbage. The bytes count as
-/// written then.
+/// Whether a processor has written to device memory that was filled with garbage. The bytes count
+/// as written then.
 fn changed<W: World>(world: &mut W, bits: &Bits, va: u64, offset: u64) -> bool {
     let start = offset - offset % TOGETHER;
     let mut found = false;

@@ -3,19 +3,19 @@
 //! the places where they decide something.
 //!
 //! Every register has a second one here, whose bits are set where nothing wrote. Values are moved
-//! with these bits, and nothing is reported. An operation gives bits that depend on such bits: logic and
-//! shifts exactly, sums from the lowest one up, all others as a whole. What depends on them is
-//! reported at branches, where lanes are chosen, in addresses, and in stores: of computed values
-//! anywhere, of moved ones where the host reads. After a report the bits count as written.
+//! with these bits, and nothing is reported. An operation gives bits that depend on such bits:
+//! logic and shifts exactly, sums from the lowest one up, all others as a whole. Such bits are
+//! reported at branches, at the choice of lanes, in addresses, and in stores: of computed values
+//! anywhere, of moved ones to the host's memory. After a report the bits count as written.
 //!
 //! Memory has a bit a byte ([`Bits`]). A byte of which a bit is written is written. The processors'
 //! writes to device memory that they have mapped cannot be seen. Such memory is therefore filled
 //! with garbage when it is allocated. Where any of sixteen bytes has changed, the processors have
 //! written all of them.
 //!
-//! Limits: what matrix operations, exchanges of lanes through LDS, and formatted buffers give counts
-//! as written. So do the host's memory, and what is beyond the first 64 MiB of an allocation. No
-//! bits are kept beyond 512 MiB of allocations, and scratch of more than 1 MiB a wave.
+//! Limits: results of matrix operations, of exchanges of lanes through LDS, and of formatted
+//! buffers count as written. So does the host's memory. No bits are kept beyond the first 64 MiB of
+//! an allocation, 512 MiB of all allocations, and 1 MiB of a wave's scratch.
 
 mod bits;
 mod memory;
