@@ -14,6 +14,7 @@ mod guest;
 mod input;
 mod inspect;
 mod layout;
+mod lint;
 mod log;
 mod manual;
 mod memory;
@@ -139,6 +140,22 @@ enum Command {
     ///
     /// Exit code: 1 when some words are no instructions, 2 when the file cannot be read.
     Disasm(disasm::DisasmArgs),
+    /// Find missing waits and too few wait states in machine code
+    ///
+    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Nothing is
+    /// executed. The checks follow all ways through each kernel and function:
+    ///
+    /// waits: a register is used or overwritten before an s_waitcnt has made its load right.
+    ///
+    /// hazards: fewer wait states between two instructions than LLVM's compiler would put there.
+    ///
+    /// A compiler's code has neither. The checks are for code from elsewhere: assembly, inline
+    /// assembly, generators, compilers under construction. docs/checking.md lists the rules.
+    ///
+    /// Exit code: 0 without findings, that of --error-exitcode with findings, 2 when a file cannot
+    /// be read.
+    #[command(after_long_help = lint::EXAMPLES)]
+    Lint(lint::LintArgs),
     /// Write the manual's pages into a directory: one for vkfd, and one for each command
     ///
     /// They are in the form of man(1): `man ./vkfd-run.1` shows one, and in share/man/man1 of a
@@ -214,6 +231,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::VirtioGpu(args)) => virtio_gpu::run(&args),
         Some(Command::Disasm(args)) => disasm::run(&args),
+        Some(Command::Lint(args)) => lint::run(&args),
         Some(Command::Man { directory }) => manual(&directory),
         Some(Command::Completions { shell }) => completions(shell),
         None => Ok(ExitCode::SUCCESS),

@@ -2,8 +2,8 @@
 //! Static checks of AMD GPU machine code.
 //!
 //! Compilers put `s_waitcnt` between a load and the use of its result, and `s_nop` between
-//! instructions that hardware does not keep apart. Whoever writes machine code by hand or by a
-//! generator has to do that as well. Nothing on the GPU notices a missing one: results are wrong,
+//! instructions that hardware does not keep apart. An author or a generator of machine code has to
+//! do that as well. Nothing on the GPU notices a missing one: results are wrong,
 //! sometimes. The checks find them in a code object, without running it.
 //!
 //! [`Object`] reads a code object, and [`lint`] puts what it finds into a list. Control-flow graphs
@@ -17,6 +17,7 @@
 //! | `graph` | the ways through a function |
 //! | `counter`, `waits` | missing waits |
 //! | `hazards` | too few wait states |
+//! | `table` | the rules for a page |
 
 mod class;
 mod counter;
@@ -26,6 +27,7 @@ mod lines;
 mod object;
 mod register;
 mod step;
+pub mod table;
 mod waits;
 
 pub use lines::Lines;
@@ -44,7 +46,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Both.
+    /// All that there are.
     pub const ALL: Checks = Checks { waits: true, hazards: true };
 }
 

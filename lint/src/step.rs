@@ -198,7 +198,7 @@ impl Effects {
     }
 
     fn read(&mut self, operand: Operand, width: u8, role: Role) {
-        // A lane mask is what VCC holds wherever no field says how much of it.
+        // Where no field says how much of VCC is read, it is a lane mask.
         let mask = operand == Operand::Scalar(Operand::VCC) && width == 0;
         let count = if mask { self.mask } else { self.count(width) };
         self.reads.add(Use::new(operand, count, role));

@@ -3,7 +3,7 @@
 //!
 //! Mechanism: forward data flow over a function. The state is the set of registers that are late,
 //! each with the number of operations of its kind that were started behind it. At a join the state
-//! is what is late on any way, with the smallest number. Ways are followed until nothing changes;
+//! has the registers that are late on any way, with the smallest number. Ways are followed until nothing changes;
 //! then each instruction is checked against the state before it.
 //!
 //! The order of results is that of AMD's manuals. It is weaker than what LLVM's compiler counts

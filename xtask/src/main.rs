@@ -23,6 +23,7 @@ mod interleavings;
 mod isa;
 mod kernels;
 mod links;
+mod lint;
 mod lock;
 mod marks;
 mod operations;
@@ -73,6 +74,7 @@ enum Task {
     Isa(isa::Args),
     Kernels(kernels::Args),
     Links(links::Args),
+    Lint(lint::Args),
     Operations(operations::Args),
     Pseudocode(pseudocode::Args),
     Stray(stray::Args),
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Task::Isa(args) => isa::run(&args),
         Task::Kernels(args) => kernels::run(&args),
         Task::Links(args) => links::run(&args),
+        Task::Lint(args) => lint::run(&args),
         Task::Operations(args) => operations::run(&args),
         Task::Pseudocode(args) => pseudocode::run(&args),
         Task::Stray(args) => stray::run(&args),

@@ -50,9 +50,20 @@ impl CodeObject {
 
 /// The code objects in `file`.
 pub fn all(file: &[u8]) -> Result<Vec<CodeObject>> {
+    let read = |(offset, bytes): (usize, &[u8])| {
+        read(bytes, offset).with_context(|| format!("the code object at byte {offset:#x}"))
+    };
+    match places(file)?.as_slice() {
+        [(0, bytes)] => Ok(vec![self::read(bytes, 0)?]),
+        places => places.iter().copied().map(read).collect(),
+    }
+}
+
+/// Where code objects begin in `file`, and their bytes.
+pub fn places(file: &[u8]) -> Result<Vec<(usize, &[u8])>> {
     if let Ok(header) = elf::FileHeader64::<Endianness>::parse(file) {
         if header.e_machine.get(Endianness::Little) == elf::EM_AMDGPU {
-            return Ok(vec![read(file, 0)?]);
+            return Ok(vec![(0, file)]);
         }
     }
     let mut objects = Vec::new();
@@ -60,8 +71,7 @@ pub fn all(file: &[u8]) -> Result<Vec<CodeObject>> {
     while let Some(begin) = find(&file[at..], BUNDLE) {
         at += begin;
         for (offset, entry) in bundle(&file[at..]).with_context(|| format!("the bundle at byte {at:#x}"))? {
-            let offset = at + offset;
-            objects.push(read(entry, offset).with_context(|| format!("the code object at byte {offset:#x}"))?);
+            objects.push((at + offset, entry));
         }
         at += BUNDLE.len();
     }

@@ -143,8 +143,8 @@ impl Distance {
             let ends = |step: &Step| step.class.intersects(self.ends);
             for (by, there) in graph.nearest(at, self.states.most(), produces, ends) {
                 let needed = self.states.needed(target, &graph.steps[by], consumer, operand);
-                let worse = worst.is_none_or(|(_, most, fewest)| needed - there > most - fewest);
-                if needed > there && worse {
+                let lack = needed.saturating_sub(there);
+                if lack > worst.map_or(0, |(_, needed, there)| needed - there) {
                     worst = Some((by, needed, there));
                 }
             }

@@ -135,7 +135,7 @@ pub(crate) fn partial_forwarding(graph: &Graph, at: usize) -> Option<usize> {
     if !user.class.contains(Class::VALU) || sources.len() < 2 {
         return None;
     }
-    /// Vector operations that have been passed, by where things were found.
+    /// Vector operations that have been passed: so far, and up to each thing that was found.
     #[derive(Clone)]
     struct Passed {
         count: u32,

@@ -31,7 +31,7 @@ pub struct Rule {
 pub(crate) enum Test {
     /// By a count of wait states.
     Distance(Distance),
-    /// By what stands between the two.
+    /// By the instructions that stand between the two.
     Order(fn(&Graph, usize) -> Option<usize>),
     /// The same, in waves of 64 lanes alone.
     Order64(fn(&Graph, usize) -> Option<usize>),
@@ -224,7 +224,7 @@ pub static RULES: &[Rule] = &[
             .ends(Class::VALU.union(Class::WAIT)).states(Fixed(3))),
     Rule { id: "hazards/cmpx-permlane", remedy: "a vector operation must stand between them",
         summary: "v_cmpx writes EXEC before v_permlane",
-        targets: &[Gfx1030, Gfx1100], source: "fixVcmpxPermlaneHazards", test: Test::Order(order::cmpx_permlane) },
+        targets: &[Gfx1100], source: "fixVcmpxPermlaneHazards", test: Test::Order(order::cmpx_permlane) },
     Rule { id: "hazards/lds-direct-valu", remedy: "its wait_vdst field must name a smaller count",
         summary: "lds_direct_load writes a register that a vector operation may still use",
         targets: &[Gfx1100], source: "fixLdsDirectVALUHazard", test: Test::Order(order::lds_direct_valu) },

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vkfd_isa::Op;
+
 use crate::graph::Graph;
 use crate::step::Step;
 
@@ -43,6 +45,7 @@ impl Graph {
                 }
             }
             for &before in &self.blocks[block].before {
+                let states = states + self.branches(before, block);
                 if entered.get(&before).is_none_or(|fewest| states < *fewest) {
                     entered.insert(before, states);
                     ways.push((before, self.blocks[before].end, states));
@@ -50,6 +53,16 @@ impl Graph {
             }
         }
         hits.into_iter().collect()
+    }
+
+    /// Wait states that LLVM counts on a way from one block to the next beside the instructions on
+    /// it: behind a conditional branch that is taken, the branch for the other case.
+    fn branches(&self, from: usize, to: usize) -> u32 {
+        let end = self.blocks[from].end;
+        let taken = self.block_of.get(end).is_some_and(|next| *next != to);
+        let other = self.steps.get(end).is_some_and(|step| step.op == Op::SBranch);
+        let conditional = self.steps[end - 1].op != Op::SBranch;
+        u32::from(taken && other && conditional)
     }
 
     /// Whether a search that keeps a state finds something on a way to `from`, and where.

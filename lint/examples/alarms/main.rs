@@ -20,16 +20,37 @@ use removal::{reason, removals, Kind};
 struct Args {
     /// Code objects
     files: Vec<PathBuf>,
+    /// A file with the names of more of them, one a line
+    #[arg(long)]
+    list: Option<PathBuf>,
     /// Take away each wait and each s_nop in turn, of each N-th function
     #[arg(long, value_name = "N")]
     remove: Option<usize>,
     /// Print each removal that is not noticed and whose neighbours do not say why
     #[arg(long)]
     show: bool,
+    /// Compare the table of rules in this page, and nothing else
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Write it
+    #[arg(long, requires = "page")]
+    write: bool,
 }
 
 fn main() -> Result<ExitCode> {
-    let args = Args::parse();
+    let mut args = Args::parse();
+    if let Some(page) = &args.page {
+        let old = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
+        let new = vkfd_lint::table::page(&old).context("the page has no place for the rules")?;
+        if args.write {
+            std::fs::write(page, &new)?;
+        }
+        return Ok(if args.write || old == new { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    if let Some(list) = &args.list {
+        let text = std::fs::read_to_string(list).with_context(|| list.display().to_string())?;
+        args.files.extend(text.lines().map(PathBuf::from));
+    }
     let mut functions = 0;
     let mut alarms = 0;
     // By kind and reason; an empty reason: noticed.
