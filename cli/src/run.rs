@@ -5,9 +5,11 @@
 //! program runs with a library that leads these paths there and has the machine (the crate
 //! `vkfd-preload`). This process waits for it, passes signals on to it, and removes the directory.
 
+mod check;
 mod directory;
 mod forward;
 mod library;
+mod lines;
 mod marks;
 mod other_users;
 pub mod preset;
@@ -30,8 +32,9 @@ use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::{Translate, VRAM_GRANULE};
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE, MACHINE_VARIABLE,
-    OPENED_FILE, PROFILE_VARIABLE, TIMELINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE,
+    MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE,
+    TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -83,6 +86,8 @@ pub struct RunArgs {
     /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
     #[arg(long, requires = "said")]
     json: bool,
+    #[command(flatten)]
+    check: check::Args,
     /// The library to load, for tests
     #[arg(long, hide = true)]
     preload: Option<PathBuf>,
@@ -92,7 +97,7 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 16] = [
+const OF_THIS_PROCESS: [&str; 17] = [
     "preset",
     "gpus",
     "target",
@@ -109,6 +114,7 @@ const OF_THIS_PROCESS: [&str; 16] = [
     "fidelity",
     "timeline",
     "summary",
+    "checks",
 ];
 
 /// What machine to make.
@@ -262,6 +268,9 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         (None, None) => None,
     };
     let machine = forward.as_ref().map_or_else(|| args.machine.description(), |(_, machine)| Ok(*machine))?;
+    let machine = Description { checks: args.check.checks(), ..machine };
+    // Read before the program runs: a file with an error would cost a run.
+    let list = args.check.list()?;
     check_environment()?;
     vkfd_host::description::sabotage_from_environment()?;
     let size_signal = wait::ignore_size_signal();
@@ -316,6 +325,13 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         other_users::readable(|| std::fs::write(&calls, "")).context("cannot record calls")?;
         command.env(TRACE_VARIABLE, &calls).env(TRACE_JSON_VARIABLE, "1");
     }
+    let findings = check::directory(directory.path());
+    command.env_remove(FINDINGS_VARIABLE);
+    if machine.checks.any() {
+        profile::make(&findings).context("cannot make the directory for findings")?;
+        command.env(FINDINGS_VARIABLE, &findings);
+        command.env(TOOLS_VARIABLE, check::tools(library.place().0.as_os_str()));
+    }
     let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
     let has = |mark: &str| marks::has(directory.path(), mark);
     let name = name.to_string_lossy();
@@ -355,6 +371,11 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
                 OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
             written.with_context(|| format!("cannot write the summary {}", path.display()))?;
         }
+    }
+    if machine.checks.any() {
+        let code = args.check.report(list, &findings, &lines::Lines::read(program, machine.target), code)?;
+        drop(directory);
+        return Ok(code);
     }
     drop(directory);
     Ok(code)

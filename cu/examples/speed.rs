@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{Operand, Target};
 
 const CODE: u64 = 0x10_0000;
@@ -162,6 +162,7 @@ fn main() {
         let mut group = Group {
             lds: vec![0; 4096],
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: Watched::default(),
             place: Place::default(),
         };
         let mut engine = Engine::new(*target);

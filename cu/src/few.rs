@@ -22,6 +22,11 @@ impl<T: Copy, const N: usize> Few<T, N> {
         std::iter::repeat_n(value, count).collect()
     }
 
+    /// Empties it.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Appends. Callers have no more than there is room for.
     pub(crate) fn push(&mut self, value: T) {
         debug_assert!(self.len < N, "more than {N} values");
@@ -29,6 +34,12 @@ impl<T: Copy, const N: usize> Few<T, N> {
             slot.write(value);
             self.len += 1;
         }
+    }
+}
+
+impl<T: Copy, const N: usize> Default for Few<T, N> {
+    fn default() -> Self {
+        Few::new()
     }
 }
 

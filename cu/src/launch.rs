@@ -31,7 +31,7 @@ mod workgroup;
 
 pub use descriptor::{Descriptor, Preload, DESCRIPTOR_BYTES};
 pub use dispatch::{Dispatch, Next};
-pub use grid::{Launch, Scratch, Sizes, MAX_GROUP, MAX_LDS};
+pub use grid::{Launch, Scratch, Sizes, Watcher, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
 pub use residency::Residency;
 pub use spare::free_spare;

@@ -15,8 +15,10 @@
 //! | `exit` | why an engine stops running a wave |
 //! | [`mod@reference`] | the engine that says what an instruction means |
 //! | [`fast`] | the engine that is quick; what it lacks it gives to the reference engine |
+//! | [`check`] | the reference engine with an eye on each access: bugs that hardware hides |
 //! | [`launch`] | kernel descriptors, workgroups, barriers, threads |
 
+pub mod check;
 mod exit;
 pub mod fast;
 mod few;
@@ -30,7 +32,7 @@ mod world;
 
 pub use exit::{Access, Exit, Miss, Refusal, Stop};
 pub use flat::{Flat, Rights};
-pub use group::{Apertures, Group, Place};
+pub use group::{Apertures, Group, Place, Watched};
 pub use reference::fidelity::{fidelity, Fidelity};
 pub use wave::{Mode, Round, Row, Wave, LANES};
-pub use world::{Detour, Span, World};
+pub use world::{Detour, Reach, Span, Spot, Touch, World};

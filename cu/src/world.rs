@@ -54,6 +54,41 @@ pub struct Span {
     pub len: usize,
 }
 
+/// Where bytes lie that an instruction reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// At a GPU virtual address.
+    Memory(u64),
+    /// In the work-group's LDS.
+    Lds(u32),
+}
+
+/// What an instruction does to bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    Read,
+    Write,
+    /// An atomic operation: both, in one.
+    Atomic,
+}
+
+/// Bytes that an instruction is about to reach, for worlds that check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The lane; [`Reach::SCALAR`] for a scalar access.
+    pub lane: u8,
+    /// Where these bytes begin in the lane's data.
+    pub at: u8,
+    pub len: u8,
+    pub touch: Touch,
+    pub spot: Spot,
+}
+
+impl Reach {
+    /// The lane of accesses that no lane makes.
+    pub const SCALAR: u8 = 255;
+}
+
 /// The GPU around a wave, as one thread sees it.
 pub trait World {
     /// Opens the gate; waits while the address space is suspended.
@@ -92,6 +127,11 @@ pub trait World {
         false
     }
 
+    /// Whether a page fault may be repaired, and the access repeated.
+    fn retries(&self) -> bool {
+        false
+    }
+
     /// Deals with a miss: reports the fault, or waits until the driver has brought the memory back.
     /// Only with the gate left.
     ///
@@ -127,6 +167,12 @@ pub trait World {
     /// Whether a wave has written since this was asked the last time.
     fn has_written(&mut self) -> bool {
         false
+    }
+
+    /// Bytes are about to be reached, by the reference engine. They may not be yet: the access may
+    /// miss, or be refused, and is then repeated.
+    fn reaches(&mut self, reach: Reach) {
+        let _ = reach;
     }
 
     /// So many bytes of memory are about to be read or written by vector instructions.

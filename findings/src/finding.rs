@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The check that made a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Check {
     /// Accesses outside of an allocation, to freed memory, misaligned ones.
@@ -61,7 +61,7 @@ impl FromStr for Check {
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing.
@@ -85,7 +85,7 @@ impl Severity {
 }
 
 /// A line of a source file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {
     /// The file's path, as the line table has it.
     pub file: String,
@@ -106,7 +106,7 @@ impl fmt::Display for Source {
 }
 
 /// Where in GPU code something is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The code object: a file, or the loader's name of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ pub struct Place {
 }
 
 /// A lane's place in a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Thread {
     /// The work-group.
     pub group: [u32; 3],
@@ -140,7 +140,7 @@ pub struct Thread {
 }
 
 /// The way in which memory is accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     Read,
@@ -161,7 +161,7 @@ impl Access {
 }
 
 /// Where an access is in relation to an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Position {
     /// So many bytes before its first.
@@ -173,7 +173,7 @@ pub enum Position {
 }
 
 /// An allocation near an access.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Allocation {
     pub address: u64,
     pub bytes: u64,
@@ -184,7 +184,7 @@ pub struct Allocation {
 }
 
 /// An access to memory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
     /// A virtual address, or a place in LDS or scratch.
     pub address: u64,
@@ -196,7 +196,7 @@ pub struct Address {
 }
 
 /// Something else that has to do with a finding, such as the write that another access races with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Note {
     /// A sentence without a full stop.
     pub message: String,
@@ -209,7 +209,7 @@ pub struct Note {
 }
 
 /// A finding.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Finding {
     pub check: Check,
     /// The rule's name, such as `waits/vmcnt`.
@@ -223,7 +223,7 @@ pub struct Finding {
     pub thread: Option<Thread>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
 }
 

@@ -13,6 +13,7 @@
 //! | `list` | the bounded list |
 //! | `pattern`, `suppression` | patterns of names; the file of findings that are accepted |
 //! | `text`, `json`, `sarif` | renderers |
+//! | `transport` | from one process to another |
 
 mod finding;
 mod json;
@@ -21,6 +22,7 @@ mod pattern;
 mod sarif;
 mod suppression;
 mod text;
+mod transport;
 
 pub use finding::{
     Access, Address, Allocation, Check, Finding, Key, Note, Place, Position, Severity, Source, Thread, UnknownCheck,
@@ -31,3 +33,4 @@ pub use pattern::Pattern;
 pub use sarif::{sarif, Rule, Tool};
 pub use suppression::{BadLine, Suppressions};
 pub use text::text;
+pub use transport::{from_transport, to_transport, BadTransport};

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::finding::{Finding, Key, Severity};
 use crate::pattern::Pattern;
@@ -32,7 +32,7 @@ impl Default for Bounds {
 }
 
 /// A finding and how often it was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     #[serde(flatten)]
     pub finding: Finding,

@@ -49,7 +49,7 @@ pub use vkfd_raw as raw;
 
 pub use bus::{Bus, BusError, HostSpan, PhysAddr};
 pub use clock::{clock, CLOCK_HZ};
-pub use config::{Config, Family, Translate};
+pub use config::{Checking, Config, Family, Translate};
 pub use control::{DoorbellPtr, QueueConfig, QueueKind};
 pub use counters::Counters;
 pub use error::GpuError;
@@ -63,6 +63,7 @@ pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS
 pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
 pub use timeline::{BadRecord, Record, Span, Timeline, Track};
 pub use view::{View, ViewError};
+pub use vkfd_cu::check;
 pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;

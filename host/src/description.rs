@@ -9,6 +9,7 @@ use crate::shape::Shape;
 use std::fmt;
 use std::str::FromStr;
 use vkfd_driver::targets::Target;
+use vkfd_gpu::check::Checks;
 use vkfd_gpu::Translate;
 use vkfd_sabotage::Switches;
 
@@ -42,6 +43,11 @@ pub const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "tra
 pub const PROFILE_VARIABLE: &str = "VKFD_PROFILE";
 /// The variable that has the path of the directory for timelines, if they are to be written.
 pub const TIMELINE_VARIABLE: &str = "VKFD_TIMELINE";
+
+/// The variable that has the path of the directory for findings of checks.
+pub const FINDINGS_VARIABLE: &str = "VKFD_FINDINGS";
+/// The variable by which AMD's runtime learns of its tools: libraries that see its allocations.
+pub const TOOLS_VARIABLE: &str = "HSA_TOOLS_LIB";
 
 /// What `VKFD_SABOTAGE` says is broken of the driver, the GPUs and this process; these switches of
 /// the process are on from now on.
@@ -88,6 +94,8 @@ pub struct Description {
     pub translate: Translate,
     /// Whether translated code is listed for perf.
     pub perf_map: bool,
+    /// What kernels are checked for.
+    pub checks: Checks,
     /// The GPUs' parts with another description than their target's.
     pub shape: Shape,
 }
@@ -108,6 +116,7 @@ impl Default for Description {
             strict,
             translate: Translate::Off,
             perf_map: false,
+            checks: Checks::default(),
             shape: Shape::default(),
         }
     }
@@ -136,10 +145,14 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, shape } = self;
+        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, checks, shape } =
+            self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;
+        }
+        if checks.any() {
+            write!(f, " checks={checks}")?;
         }
         let (translated, checked) = (*translate == Translate::On, *translate == Translate::Checked);
         let flags = [
@@ -165,6 +178,7 @@ impl FromStr for Description {
                 Some(("gpus", value)) => described.gpus = value.parse().map_err(|_| bad())?,
                 Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
+                Some(("checks", value)) => described.checks = value.parse().map_err(|_| bad())?,
                 Some(("svm-vram", value)) => described.svm_vram = Some(value.parse().map_err(|_| bad())?),
                 Some(("target", value)) => {
                     let unknown = |error| HostError::Option(format!("{value:?} is {error}"));
@@ -206,6 +220,7 @@ mod tests {
                 strict: true,
                 translate: Translate::Checked,
                 perf_map: true,
+                checks: Checks::ALL,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },
             Description { xnack: true, translate: Translate::On, ..Description::default() },

@@ -24,7 +24,8 @@
 //! | `timeline` | the driver's events in a timeline |
 //! | [`machine`] | GPUs and driver put together: what programs use |
 
-pub mod confined;
+pub mod blocks;
+mod confined;
 pub mod description;
 pub mod device;
 pub mod device_file;

@@ -6,6 +6,7 @@
 //! as KFD's do, and dropping a handle there frees nothing. It can make a machine of its own, as a
 //! child can open KFD's device again.
 
+use crate::blocks::Blocks;
 use crate::device::{HostBus, HostGpu, InterruptLine};
 use crate::device_file::DeviceFile;
 use crate::dma::SharedMemory;
@@ -32,6 +33,7 @@ use vkfd_driver::mmap::Mapped;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::targets::Target;
+use vkfd_gpu::check::Ledger;
 
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
@@ -63,6 +65,8 @@ pub struct MachineOptions {
     pub translate: vkfd_gpu::Translate,
     /// Whether translated code is listed for perf.
     pub perf_map: bool,
+    /// What kernels are checked for, and where that is reported.
+    pub checking: Option<vkfd_gpu::Checking>,
     /// Where kernels' costs are added up.
     pub profile: Arc<vkfd_gpu::Profile>,
     /// Where it is recorded when kernels and copies ran and what the driver reported, if that is
@@ -93,6 +97,7 @@ impl Default for MachineOptions {
             strict: false,
             translate: vkfd_gpu::Translate::Off,
             perf_map: false,
+            checking: None,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
             timeline: None,
             driver,
@@ -137,6 +142,8 @@ struct Inner {
     gate: Arc<Gate>,
     file: Option<Arc<DeviceFile>>,
     timeline: Option<Arc<vkfd_gpu::Timeline>>,
+    /// Allocations that checks know.
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl Drop for Inner {
@@ -299,6 +306,7 @@ impl Machine {
                 strict: options.strict,
                 translate: options.translate,
                 perf_map: options.perf_map,
+                checking: options.checking.clone(),
                 profile: options.profile.clone(),
                 timeline: options.timeline.clone(),
                 name: options.target.to_string(),
@@ -321,7 +329,8 @@ impl Machine {
         if !mm.add_gate(gate.clone()) {
             return Err(HostError::Option("too many machines in one process".into()));
         }
-        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file, timeline: options.timeline.clone() }) })
+        let ledger = options.checking.as_ref().map(|checking| checking.ledger.clone());
+        Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file, timeline: options.timeline.clone(), ledger }) })
     }
 
     fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::errno::Result<Arc<Kfd>> {
@@ -355,7 +364,8 @@ impl Machine {
                 process.listen(device.id(), events).map_err(|e| e.errno.0)?;
             }
         }
-        Ok(KfdFile { process, inner: self.inner.clone() })
+        let blocks = self.inner.ledger.clone().map(Blocks::new);
+        Ok(KfdFile { process, blocks, inner: self.inner.clone() })
     }
 
     /// Opens the render node of GPU number `index`.
@@ -410,6 +420,8 @@ impl Drop for Machine {
 /// An open device file. Dropping it releases the process: queues, objects, VMs.
 pub struct KfdFile {
     process: Arc<Process>,
+    /// What checks know of its objects.
+    blocks: Option<Blocks>,
     inner: Arc<Inner>,
 }
 
@@ -423,7 +435,13 @@ impl KfdFile {
     /// As for ioctl: the command may write to `argument` and to the memory behind its pointers. The
     /// GPU may write to registered memory at any later time.
     pub unsafe fn ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), i32> {
-        self.process.ioctl(command, CpuVa(argument.expose_provenance() as u64)).map_err(|e| e.errno.0)
+        let at = CpuVa(argument.expose_provenance() as u64);
+        let freed = self.blocks.as_ref().and_then(|blocks| blocks.before(self.inner.mm, command, at));
+        let result = self.process.ioctl(command, at).map_err(|e| e.errno.0);
+        if let Some(blocks) = self.blocks.as_ref().filter(|_| result.is_ok()) {
+            blocks.after(self.inner.mm, command, at, freed);
+        }
+        result
     }
 
     /// Maps VRAM, GTT memory, doorbells, events or registers, as mmap on the device files does.

@@ -17,6 +17,7 @@
 //! | `own_stack` | deep calls, which a small thread has no room for |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
+//! | `runtime_tool` | what AMD's runtime allocates, for checks |
 //! | `real` | libc's own functions |
 //! | `hooks` | the functions that the program calls instead; `mmap` and its relatives are in `vkfd_host::interpose` |
 //!
@@ -49,6 +50,7 @@ mod own_stack;
 mod reach;
 mod real;
 mod redirect;
+mod runtime_tool;
 mod setting;
 mod table;
 mod trace;

@@ -11,12 +11,13 @@ use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use vkfd_driver::addr::CpuVa;
 use vkfd_driver::address_space::AddressSpace;
 use vkfd_driver::gpu::Gpu;
+use vkfd_gpu::check::Ledger;
 use vkfd_gpu::raw::memory_file;
-use vkfd_gpu::{Profile, Timeline};
+use vkfd_gpu::{Checking, Profile, Timeline};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
@@ -76,8 +77,37 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(std::process::id().to_string())
 }
 
+/// What checks know, of the machine of this process.
+static LEDGER: PerProcess<Arc<Ledger>> = PerProcess::new();
+
+/// What checks know; nothing where there are none.
+pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
+    let setting = setting::get().filter(|setting| setting.machine.checks.any())?;
+    LEDGER.get_or_init(|| {
+        let path = setting.findings.as_ref().map(|path| path.join(std::process::id().to_string()));
+        // A child has its parent's list of these functions.
+        static LISTED: Once = Once::new();
+        if path.is_some() {
+            LISTED.call_once(|| {
+                // SAFETY: the function takes and returns nothing; this library is never unloaded.
+                unsafe { libc::atexit(write_findings) };
+            });
+        }
+        Arc::new(Ledger::new(setting.machine.checks.init, path))
+    })
+}
+
+extern "C" fn write_findings() {
+    if let Some(ledger) = LEDGER.get() {
+        memory_file::without_size_signal(|| ledger.write());
+    }
+}
+
 fn options(setting: &Setting) -> MachineOptions {
     let mut options = setting.machine.options();
+    if let Some(ledger) = ledger() {
+        options.checking = Some(Checking { checks: setting.machine.checks, ledger: ledger.clone() });
+    }
     if let Some(path) = &setting.profile {
         options.profile = Arc::new(Profile::new(Some(beside(path))));
         if PROFILE.set(options.profile.clone()).is_ok() {

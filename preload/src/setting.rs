@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use vkfd_gpu::raw::memory_file;
 use vkfd_host::description::{
-    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE,
-    TIMELINE_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
+    PROFILE_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 
 /// The setting.
@@ -35,6 +35,8 @@ pub(crate) struct Setting {
     /// Where kernels' costs are written.
     pub(crate) profile: Option<PathBuf>,
     pub(crate) timeline: Option<PathBuf>,
+    /// Where findings of checks are written.
+    pub(crate) findings: Option<PathBuf>,
     /// Where calls are recorded, and whether as JSON.
     pub(crate) trace: Option<(PathBuf, bool)>,
 }
@@ -104,10 +106,11 @@ fn from_environment() -> Option<Setting> {
     // Each process has its own.
     let own = |name| variable(name).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
     let (profile, timeline) = (own(PROFILE_VARIABLE), own(TIMELINE_VARIABLE));
+    let findings = variable(FINDINGS_VARIABLE).map(PathBuf::from);
     let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
     let slots = (0..machine.gpus).map(crate::redirect::slot_name).collect();
     let (library, variables) = (own_path()?, variables());
-    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, timeline, trace })
+    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, timeline, findings, trace })
 }
 
 /// The path that this library was loaded by.
@@ -122,7 +125,7 @@ fn own_path() -> Option<CString> {
 }
 
 fn variables() -> Vec<CString> {
-    let names = [
+    let mut names = vec![
         DIRECTORY_VARIABLE,
         MACHINE_VARIABLE,
         FORWARD_VARIABLE,
@@ -130,7 +133,11 @@ fn variables() -> Vec<CString> {
         TRACE_JSON_VARIABLE,
         PROFILE_VARIABLE,
         TIMELINE_VARIABLE,
+        FINDINGS_VARIABLE,
     ];
+    if variable(FINDINGS_VARIABLE).is_some() {
+        names.push(TOOLS_VARIABLE);
+    }
     let entry = |name: &str| {
         let mut entry = [name.as_bytes(), b"="].concat();
         entry.extend_from_slice(variable(name)?.as_bytes());

@@ -114,6 +114,9 @@ switches! {
         LateScalars = "late_scalars": "Translated vector instructions read scalars as they are after the region.";
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
+        BlindMemory = "blind_memory": "The check of memory looks at no access.";
+        BlindRace = "blind_race": "The check of races looks at no access.";
+        BlindInit = "blind_init": "The check of unwritten bits keeps none.";
     }
     /// What a program has of vkfd in it, and what `vkfd run` makes for the program.
     Program = "program" {

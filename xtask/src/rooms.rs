@@ -59,6 +59,7 @@ pub const CRATES: [Crate; 3] = [
             &["migrate"],
             &["interpose", "system", "watch"],
             &["grants"],
+            &["blocks"],
             &["machine"],
             &["confined", "description"],
         ],

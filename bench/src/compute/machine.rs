@@ -4,7 +4,7 @@
 use super::host::timed;
 use std::time::Duration;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{Operand, Target};
 
 /// Where the code is.
@@ -30,6 +30,7 @@ impl Machine {
         let group = Group {
             lds: vec![0; 4096],
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: Watched::default(),
             place: Place::default(),
         };
         Machine { target, engine: Engine::new(target), world, group }

@@ -131,6 +131,7 @@ impl Preset {
             strict: form.strict,
             translate: default.translate,
             perf_map: default.perf_map,
+            checks: default.checks,
             threads: form
                 .threads
                 .map_or(default.threads, |threads| usize::try_from(threads).unwrap_or(default.threads)),

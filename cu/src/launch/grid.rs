@@ -9,8 +9,11 @@
 use super::program::{LaunchError, Program};
 use super::spare;
 use super::workgroup::Workgroup;
-use crate::group::{Apertures, Group, Place};
+use crate::group::{Apertures, Group, Place, Watched};
 use crate::wave::{Wave, LANES};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
 use vkfd_isa::Operand;
 
 /// Most work-items of a work-group.
@@ -81,6 +84,12 @@ pub struct Scratch {
     pub waves: u32,
 }
 
+/// An engine's own state of work-groups.
+pub trait Watcher: fmt::Debug + Send + Sync {
+    /// That of a work-group which begins: its id, its waves, and their slots of scratch.
+    fn begin(self: Arc<Self>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> Box<dyn Any + Send + Sync>;
+}
+
 /// A launch: all that its work-groups have in common.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -97,6 +106,8 @@ pub struct Launch {
     pub scratch: Option<Scratch>,
     /// Where FLAT finds LDS and scratch.
     pub apertures: Apertures,
+    /// Makes the state of its work-groups for an engine with checks.
+    pub watch: Option<Arc<dyn Watcher>>,
 }
 
 impl Launch {
@@ -147,7 +158,9 @@ impl Launch {
         let size = self.sizes.of(at);
         let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
         let waves = self.waves(size);
-        let group = Group { lds: vec![0; usize::try_from(self.lds).unwrap_or(0)], apertures: self.apertures, place };
+        let watch = Watched(self.watch.as_ref().map(|watch| watch.clone().begin(self, id, waves, &slots)));
+        let lds = vec![0; usize::try_from(self.lds).unwrap_or(0)];
+        let group = Group { lds, apertures: self.apertures, watch, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
             self.wave(id, size, index, waves, slot)
@@ -263,6 +276,7 @@ pub(super) mod tests {
             lds: 0,
             scratch: Some(Scratch { base: 0x10_0000, wave_bytes: 1024, waves: 32 }),
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+            watch: None,
         }
     }
 

@@ -22,12 +22,12 @@
 //! What is not implemented is refused by name, before anything has changed.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
-mod carry;
-mod compare;
+pub(crate) mod carry;
+pub(crate) mod compare;
 mod convert;
-mod cross;
+pub(crate) mod cross;
 mod dot;
-mod dpp;
+pub(crate) mod dpp;
 pub(crate) mod fidelity;
 mod float;
 mod flow;
@@ -35,13 +35,13 @@ mod hwreg;
 mod kind;
 mod matrix;
 pub mod memory;
-mod operand;
-mod packed;
-mod scalar;
-mod sdwa;
+pub(crate) mod operand;
+pub(crate) mod packed;
+pub(crate) mod scalar;
+pub(crate) mod sdwa;
 mod semantics;
 mod transcendental;
-mod vector;
+pub(crate) mod vector;
 mod vop1;
 mod vop2;
 mod vop3;
@@ -59,6 +59,7 @@ use vkfd_isa::{decode_as_hardware, Format, Inst, Op, MAX_WORDS};
 pub(crate) use carry::{div_scale32, div_scale64};
 pub(crate) use kind::Kind;
 pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
+pub(crate) use operand::uniform;
 pub(crate) use transcendental::{cosine, sine};
 
 /// Kinds of a vector operation's operands, for callers that prepare them elsewhere.

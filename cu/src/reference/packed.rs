@@ -40,6 +40,11 @@ fn halves_of(op: Op) -> Option<Op> {
     })
 }
 
+/// Whether the operation does the same to both halves.
+pub(crate) fn of_halves(op: Op) -> bool {
+    halves_of(op).is_some()
+}
+
 /// What is done to both words.
 fn words_of(op: Op) -> Option<Op> {
     Some(match op {

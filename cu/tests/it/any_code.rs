@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use support::{Numbers, APERTURES};
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Access, Exit, Group, Miss, Mode, Place, Row, Span, Stop, Wave, World};
+use vkfd_cu::{reference, Access, Exit, Group, Miss, Mode, Place, Row, Span, Stop, Watched, Wave, World};
 use vkfd_isa::{decode, encodings, Encoding, Inst, Op, Operand, Target};
 
 const PAGE: usize = 4096;
@@ -331,7 +331,8 @@ fn programs(target: Target, count: u64, seed: u64) -> Result<u64, String> {
             world.polls.set(0);
             let mut one = copy(&start);
             let bytes = guarded(|| vec![0x77; lds]);
-            let mut group = Group { lds: bytes, apertures: APERTURES, place: Place::default() };
+            let mut group =
+                Group { lds: bytes, apertures: APERTURES, watch: Watched::default(), place: Place::default() };
             let exit = match which.checked_sub(1).and_then(|fast| engines.get_mut(fast)) {
                 None => reference::run(&mut one, &mut group, &mut world, 200),
                 Some(engine) => {

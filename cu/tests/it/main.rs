@@ -4,6 +4,7 @@
 mod any_code;
 mod buffers;
 mod chains;
+mod checks;
 mod code;
 mod division;
 mod eight_bits;

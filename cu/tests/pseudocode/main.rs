@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use text::Entry;
 use value::{half_to, Class, Value};
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{decode, Operand, Target};
 
 const CLASSES: [&str; 10] =
@@ -169,7 +169,12 @@ fn wave(target: Target) -> Wave {
 }
 
 fn group() -> Group {
-    Group { lds: Vec::new(), apertures: Apertures { shared: 1 << 16, private: 2 << 16 }, place: Place::default() }
+    Group {
+        lds: Vec::new(),
+        apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+        watch: None,
+        place: Place::default(),
+    }
 }
 
 /// What the text does that this cannot be asked about.

@@ -7,6 +7,7 @@
 //! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
 use crate::access::Port;
+use crate::config::Checking;
 use crate::counters::count;
 use crate::engine::Engine;
 use crate::hsa_queue::HsaQueue;
@@ -18,8 +19,10 @@ use crate::symbol;
 use crate::tally::Tally;
 use crate::timeline::{Record, Span};
 use crate::worker;
+use std::sync::Arc;
 use std::time::Instant;
-use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
+use vkfd_cu::check::Watch;
+use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, Watcher, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
 use vkfd_sabotage::Switch;
@@ -50,10 +53,15 @@ pub(crate) struct Compute {
     target: Option<Target>,
     engine: Engine,
     known: [Option<Known>; KNOWN],
+    /// What kernels are checked for, by object and bytes of scratch.
+    watches: Vec<(Known, u32, Arc<Watch>)>,
 }
 
 /// Kernel objects of which a queue remembers which kernel they are.
 const KNOWN: usize = 16;
+
+/// Kernels whose names checks do not look up again.
+const WATCHES: usize = 64;
 
 /// A launched kernel object: its address, its contents, and its kernel.
 #[derive(Clone, Copy)]
@@ -65,7 +73,7 @@ struct Known {
 
 impl Compute {
     pub(crate) fn new(shared: &Shared) -> Compute {
-        Compute { target: shared.config.target, engine: Engine::new(shared), known: [None; KNOWN] }
+        Compute { target: shared.config.target, engine: Engine::new(shared), known: [None; KNOWN], watches: Vec::new() }
     }
 
     /// The target, if its machine code can be executed.
@@ -135,12 +143,41 @@ impl Compute {
             lds: packet.lds,
             scratch: memory.map(|memory| memory.scratch),
             apertures: APERTURES,
+            watch: self.watch(port, object, &bytes, packet.private)?.map(|watch| watch as Arc<dyn Watcher>),
         };
         self.run(port, object, &bytes, launch)?;
         match queue {
             Some(queue) if memory.is_some() => queue.scratch_used(port),
             _ => Ok(()),
         }
+    }
+
+    /// What a kernel is checked for; nothing on most GPUs. `private`: bytes of scratch that a
+    /// work-item asked for.
+    pub(crate) fn watch(
+        &mut self,
+        port: &mut Port,
+        object: u64,
+        bytes: &[u8; DESCRIPTOR_BYTES],
+        private: u32,
+    ) -> Result<Option<Arc<Watch>>, Stop> {
+        let Some(Checking { checks, ledger }) = port.shared.config.checking.clone() else { return Ok(None) };
+        let kernel = self.kernel(port, object, bytes)?;
+        let same = |(known, of, _): &&(Known, u32, Arc<Watch>)| {
+            known.object == object && known.bytes == *bytes && *of == private
+        };
+        if let Some((_, _, watch)) = self.watches.iter().find(same) {
+            return Ok(Some(watch.clone()));
+        }
+        let found = symbol::find(port, object)?;
+        let image = found.as_ref().map(|(image, _)| *image);
+        let name = found.and_then(|(_, name)| name).unwrap_or_else(|| format!("(at GPU address {object:#x})"));
+        let watch = Arc::new(Watch { checks, ledger, kernel: name, image, private });
+        if self.watches.len() >= WATCHES {
+            self.watches.clear();
+        }
+        self.watches.push((Known { object, bytes: *bytes, kernel }, private, watch.clone()));
+        Ok(Some(watch))
     }
 
     /// Runs a launch of the kernel whose object or program is at `object` and begins with `bytes`.

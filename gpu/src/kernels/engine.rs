@@ -10,12 +10,13 @@ use crate::profile::Profile;
 use crate::shared::Shared;
 use std::sync::Arc;
 use vkfd_cu::reference::Reference;
-use vkfd_cu::{fast, Exit, Group, Wave, World};
+use vkfd_cu::{check, fast, Exit, Group, Wave, World};
 use vkfd_sabotage::LiveSwitches;
 
 enum Kind {
     Fast(Box<fast::Engine>),
     Reference(Reference),
+    Checked(Box<check::Engine>),
 }
 
 /// An engine, one per thread.
@@ -41,15 +42,20 @@ fn translate(engine: &mut fast::Engine, how: Translate, perf_map: bool) {
 impl Engine {
     /// An engine for the GPU's code; the reference engine if that is asked for.
     pub(crate) fn new(shared: &Shared) -> Engine {
-        let kind = match shared.config.target {
-            Some(target) if !shared.config.reference => {
+        let kind = match (shared.config.target, &shared.config.checking) {
+            (Some(target), Some(checking)) => {
+                // Makes the decoder's tables now.
+                let _ = vkfd_isa::decode_as_hardware(target, &[0]);
+                Kind::Checked(Box::new(check::Engine::new(&checking.ledger)))
+            }
+            (Some(target), None) if !shared.config.reference => {
                 let mut engine = Box::new(fast::Engine::sharing(target, &shared.code));
                 // It runs inside of accesses, where nothing is allocated.
                 engine.defer_decoding();
                 translate(&mut engine, shared.config.translate, shared.config.perf_map);
                 Kind::Fast(engine)
             }
-            target => {
+            (target, _) => {
                 // Makes the decoder's tables now.
                 target.map(|target| vkfd_isa::decode_as_hardware(target, &[0]));
                 Kind::Reference(Reference)
@@ -62,6 +68,13 @@ impl Engine {
     pub(crate) fn sabotage(&mut self, switches: &LiveSwitches) {
         if let Kind::Fast(engine) = &mut self.kind {
             engine.sabotage(switches.get());
+        }
+    }
+
+    /// Reports what checks have found, outside of an access.
+    pub(crate) fn flush(&mut self) {
+        if let Kind::Checked(engine) = &mut self.kind {
+            engine.flush();
         }
     }
 
@@ -80,14 +93,19 @@ impl vkfd_cu::launch::Engine for Engine {
         match &mut self.kind {
             Kind::Fast(engine) => engine.run(wave, group, world, budget),
             Kind::Reference(engine) => engine.run(wave, group, world, budget),
+            Kind::Checked(engine) => engine.run(wave, group, world, budget),
         }
     }
 
     fn decode(&mut self) {
-        if let Kind::Fast(engine) = &mut self.kind {
-            engine.decode();
-            #[cfg(target_arch = "x86_64")]
-            self.profile.translated(&engine.translated(), &engine.differences());
+        match &mut self.kind {
+            Kind::Fast(engine) => {
+                engine.decode();
+                #[cfg(target_arch = "x86_64")]
+                self.profile.translated(&engine.translated(), &engine.differences());
+            }
+            Kind::Checked(engine) => engine.decode(),
+            Kind::Reference(_) => {}
         }
     }
 }

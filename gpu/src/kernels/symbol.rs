@@ -31,6 +31,11 @@ const SYMBOL_BYTES: u64 = 24;
 /// The name of the symbol at `at`: a kernel descriptor's (without its `.kd`) or a function's.
 /// `None` when it cannot be found.
 pub(crate) fn name(port: &mut Port, at: u64) -> Result<Option<String>, Stop> {
+    Ok(find(port, at)?.and_then(|(_, name)| name))
+}
+
+/// The address of the code object that has `at`, and the symbol's name.
+pub(crate) fn find(port: &mut Port, at: u64) -> Result<Option<(u64, Option<String>)>, Stop> {
     let mut base = at & !(PAGE - 1);
     let lowest = base.saturating_sub(REACH);
     loop {
@@ -41,7 +46,8 @@ pub(crate) fn name(port: &mut Port, at: u64) -> Result<Option<String>, Stop> {
         }
         if magic == ELF_MAGIC {
             let mut image = Image { port, base };
-            return image.find(at);
+            let name = image.find(at)?;
+            return Ok(Some((base, name)));
         }
         if base <= lowest {
             return Ok(None);

@@ -62,6 +62,7 @@ impl Job {
             let mut world = Surroundings::new(port, &self.dispatch, patient);
             engine.begin(self.number);
             let turn = group.run(engine, &mut world, self.dispatch.budget());
+            engine.flush();
             (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
         });
         let (group, turn, halt, mut tally) = match ran {

@@ -137,6 +137,10 @@ impl World for Surroundings<'_> {
         self.epoch.is_some_and(|epoch| self.port.is_host(epoch, va))
     }
 
+    fn retries(&self) -> bool {
+        self.port.vmid().retry_faults()
+    }
+
     fn settle(&mut self, miss: &Miss) -> Result<(), vkfd_cu::Stop> {
         let access = access(miss.access);
         let settled = if miss.lost {

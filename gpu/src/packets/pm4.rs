@@ -21,7 +21,8 @@ use crate::poll;
 use crate::queue_error::{QueueError, Stop};
 use crate::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
 use crate::stream::{Stream, Words};
-use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, DESCRIPTOR_BYTES};
+use std::sync::Arc;
+use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, Watcher, DESCRIPTOR_BYTES};
 
 mod op {
     pub const NOP: u32 = 0x10;
@@ -241,6 +242,7 @@ impl Pm4 {
                 lds: program.lds,
                 scratch: (program.scratch && waves > 0).then_some(Scratch { base, wave_bytes, waves }),
                 apertures: compute::APERTURES,
+                watch: None,
                 program,
             })
         });
@@ -249,6 +251,8 @@ impl Pm4 {
                 // What tells the program from another that is loaded there later.
                 let mut code = [0; DESCRIPTOR_BYTES];
                 port.peek(object, &mut code)?;
+                let watch = compute.watch(port, object, &code, 0)?.map(|watch| watch as Arc<dyn Watcher>);
+                let launch = Launch { watch, ..launch };
                 compute.run(port, object, &code, launch)
             }
             Err(error) => Err(compute::refused(port, object, error)?),

@@ -500,7 +500,15 @@ impl Port {
             rest = rest.get(done..).unwrap_or_default();
             side = side.advance(done as u64);
         }
+        self.written(va, src.len() as u64);
         Ok(())
+    }
+
+    /// Bytes that a packet has written, for checks. Outside of an access.
+    fn written(&self, va: u64, bytes: u64) {
+        if let Some(checking) = &self.shared.config.checking {
+            checking.ledger.written(va, bytes);
+        }
     }
 
     /// Copies `len` bytes from `src` to `dst`, directly. The result of an overlap with `dst` above
@@ -542,6 +550,7 @@ impl Port {
                 self.settle(side, &miss, &mut lost)?;
             }
         }
+        self.written(dst, len);
         Ok(())
     }
 
@@ -639,12 +648,16 @@ impl Port {
 
     pub(crate) fn store_u32(&mut self, va: u64, value: u32) -> Result<(), Stop> {
         // SAFETY: as in `load_u32`.
-        self.word(va, Access::Write, |ptr| unsafe { raw::store_u32(ptr, value) })
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u32(ptr, value) })?;
+        self.written(va, 4);
+        Ok(())
     }
 
     pub(crate) fn store_u64(&mut self, va: u64, value: u64) -> Result<(), Stop> {
         // SAFETY: as in `load_u32`.
-        self.word(va, Access::Write, |ptr| unsafe { raw::store_u64(ptr, value) })
+        self.word(va, Access::Write, |ptr| unsafe { raw::store_u64(ptr, value) })?;
+        self.written(va, 8);
+        Ok(())
     }
 
     /// Adds atomically; returns the old value.

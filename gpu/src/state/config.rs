@@ -4,6 +4,7 @@
 use crate::profile::Profile;
 use crate::timeline::Timeline;
 use std::sync::Arc;
+use vkfd_cu::check::{Checks, Ledger};
 use vkfd_cu::launch::Units;
 pub use vkfd_targets::Family;
 use vkfd_targets::Target;
@@ -18,6 +19,14 @@ pub enum Translate {
     On,
     /// Translated code is run twice, the second time by the reference engine, whose results count.
     Checked,
+}
+
+/// What kernels are checked for.
+#[derive(Clone, Debug)]
+pub struct Checking {
+    pub checks: Checks,
+    /// Allocations, and what is found.
+    pub ledger: Arc<Ledger>,
 }
 
 /// What kind of GPU to make.
@@ -42,6 +51,8 @@ pub struct Config {
     pub perf_map: bool,
     /// What hardware does not do, and the engine could, ends a kernel.
     pub strict: bool,
+    /// Kernels run on the reference engine, which checks them.
+    pub checking: Option<Checking>,
     /// Its compute units.
     pub units: Units,
     /// The shaders' clock, in MHz.
@@ -69,6 +80,7 @@ impl Default for Config {
             translate: Translate::Off,
             perf_map: false,
             strict: false,
+            checking: None,
             units: Units::VEGA10,
             shader_mhz: 1600,
             threads: 0,

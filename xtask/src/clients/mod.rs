@@ -8,6 +8,7 @@
 
 pub(crate) mod hip;
 pub(crate) mod hip_batch;
+mod hip_checks;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
 mod hip_programs;
@@ -54,6 +55,7 @@ const CLIENTS: &[Client] = &[
     hip::CLIENT,
     hip_ipc::CLIENT,
     hip_kernels::CLIENT,
+    hip_checks::CLIENT,
     hip_programs::MEMORY,
     hip_programs::ORDER,
     hip_programs::WAVES,

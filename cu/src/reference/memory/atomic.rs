@@ -15,7 +15,7 @@ use crate::exit::{Exit, Refusal};
 use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
-use crate::world::{Access, World};
+use crate::world::{Access, Touch, World};
 use vkfd_isa::{Inst, Operand, Target};
 use vkfd_raw as raw;
 
@@ -239,6 +239,7 @@ pub(super) fn execute<W: World>(
     let mut hosts: Few<_> = Few::new();
     for lane in lanes.iter().filter(|lane| wave.done >> lane.lane & 1 == 0) {
         let place = lane.places[0];
+        place.reached(world, lane.lane, (0, if wide { 8 } else { 4 }), Touch::Atomic);
         let ptr = match place {
             Place::Memory(va) if va & mask != 0 => return Err(Exit::Refused(Refusal::Aperture { va })),
             Place::Lds(at) if u64::from(at) & mask != 0 => {

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
-use crate::world::{Access, World};
+use crate::world::{Access, Reach, Touch, World};
 use vkfd_isa::{Format, Inst, Operand};
 
 /// Executes a buffer instruction.
@@ -37,7 +37,9 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group,
             let data: Few<[u8; 16]> = lanes
                 .iter()
                 .map(|lane| {
-                    let at = base.wrapping_add(4 * lane.lane as u32) as usize;
+                    let at = base.wrapping_add(4 * lane.lane as u32);
+                    Place::Lds(at).reached(world, usize::from(Reach::SCALAR), (0, 4), Touch::Read);
+                    let at = at as usize;
                     std::array::from_fn(|byte| group.lds.get(at + byte).copied().filter(|_| byte < 4).unwrap_or(0))
                 })
                 .collect();

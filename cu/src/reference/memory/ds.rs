@@ -12,45 +12,11 @@ use crate::exit::{Exit, Refusal};
 use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
-use crate::world::{Access, Span, World};
-use crate::{Miss, Stop};
+use crate::world::{Access, Reach, Touch, World};
 use vkfd_isa::{Inst, Op, Operand};
 
-/// LDS needs nothing of the world.
-struct Nothing;
-
-impl World for Nothing {
-    fn enter(&mut self) -> Result<(), Stop> {
-        Ok(())
-    }
-
-    fn leave(&mut self) {}
-
-    fn wanted(&self) -> bool {
-        false
-    }
-
-    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
-        Err(Miss { va, access, lost: false, reason: 0 })
-    }
-
-    fn settle(&mut self, _: &Miss) -> Result<(), Stop> {
-        Err(Stop)
-    }
-
-    fn interrupt(&mut self, _: u32) {}
-
-    fn clock(&self) -> u64 {
-        0
-    }
-
-    fn cycles(&self) -> u64 {
-        0
-    }
-}
-
 /// Two addresses: bytes at each, and what their offsets count.
-fn two(op: Op) -> Option<(u8, u32)> {
+pub(crate) fn two(op: Op) -> Option<(u8, u32)> {
     Some(match op {
         Op::DsRead2B32 | Op::DsWrite2B32 | Op::DsWrxchg2RtnB32 => (4, 4),
         Op::DsRead2st64B32 | Op::DsWrite2st64B32 | Op::DsWrxchg2st64RtnB32 => (4, 256),
@@ -78,28 +44,28 @@ pub(super) fn knows(op: Op) -> bool {
 }
 
 /// Executes a DS instruction.
-pub(super) fn execute(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result<(), Exit> {
+pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W) -> Result<(), Exit> {
     if inst.memory.gds {
         return Err(unsupported(inst));
     }
     match inst.op {
         Op::DsNop => return Ok(()),
         Op::DsSwizzleB32 | Op::DsPermuteB32 | Op::DsBpermuteB32 => return exchange::execute(inst, wave),
-        Op::DsAppend | Op::DsConsume => return count(inst, wave, group),
+        Op::DsAppend | Op::DsConsume => return count(inst, wave, group, world),
         Op::DsReadAddtidB32 | Op::DsWriteAddtidB32 => {
             let base = (scalar(wave, Operand::Scalar(Operand::M0))? & 0xffff).wrapping_add(inst.memory.offset as u32);
             let place = |lane| Lane::contiguous(lane, Place::Lds(base.wrapping_add(4 * lane as u32)));
             let places: Few<_> = lanes(wave.exec()).map(place).collect();
             return if inst.op == Op::DsReadAddtidB32 {
-                super::load(inst, wave, group, &mut Nothing, &places, (4, Extend::Zero))
+                super::load(inst, wave, group, world, &places, (4, Extend::Zero))
             } else {
-                super::store(inst, wave, group, &mut Nothing, &places, (4, false))
+                super::store(inst, wave, group, world, &places, (4, false))
             };
         }
         _ => {}
     }
     if let Some((bytes, unit)) = two(inst.op) {
-        return pair(inst, wave, group, bytes, unit);
+        return pair(inst, wave, group, world, (bytes, unit));
     }
     let address = rows(wave, inst.memory.vaddr, 1)?;
     let at = |wave: &Wave, lane| word(wave, address, lane).wrapping_add(inst.memory.offset as u32);
@@ -107,17 +73,17 @@ pub(super) fn execute(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result
         Some(Kind::Load { bytes, extend }) => {
             let place = |lane| Lane::contiguous(lane, Place::Lds(at(wave, lane)));
             let places: Few<_> = lanes(wave.exec()).map(place).collect();
-            return super::load(inst, wave, group, &mut Nothing, &places, (bytes, extend));
+            return super::load(inst, wave, group, world, &places, (bytes, extend));
         }
         Some(Kind::Store { bytes, high }) => {
             let place = |lane| Lane::contiguous(lane, Place::Lds(at(wave, lane)));
             let places: Few<_> = lanes(wave.exec()).map(place).collect();
-            return super::store(inst, wave, group, &mut Nothing, &places, (bytes, high));
+            return super::store(inst, wave, group, world, &places, (bytes, high));
         }
         _ => {}
     }
     if let Some((op, wide)) = ds_source2(inst.op) {
-        return source2(inst, wave, group, address, (op, wide));
+        return source2(inst, wave, group, world, address, (op, wide));
     }
     let (op, wide) = ds_atomic(inst.op).ok_or_else(|| unsupported(inst))?;
     let registers = registers(inst, wave, op, wide)?;
@@ -131,6 +97,7 @@ pub(super) fn execute(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result
     for lane in lanes(wave.exec()) {
         let at = at(wave, lane);
         let at = if op == AtomicOp::Condxchg { at & 0xfff8 } else { at };
+        Place::Lds(at).reached(world, lane, (0, if wide { 8 } else { 4 }), Touch::Atomic);
         let (a, b) = registers.operands(wave, lane);
         let old = local(op, wide, group, at, a, b, denormals);
         registers.give(wave, lane, old);
@@ -175,7 +142,13 @@ fn registers(inst: &Inst, wave: &Wave, op: AtomicOp, wide: bool) -> Result<Regis
 }
 
 /// Instructions with two addresses.
-fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -> Result<(), Exit> {
+fn pair<W: World>(
+    inst: &Inst,
+    wave: &mut Wave,
+    group: &mut Group,
+    world: &mut W,
+    (bytes, unit): (u8, u32),
+) -> Result<(), Exit> {
     let address = rows(wave, inst.memory.vaddr, 1)?;
     let offsets = inst.memory.offsets.map(|offset| u32::from(offset) * unit);
     let (size, count) = (usize::from(bytes), usize::from(bytes / 4));
@@ -191,7 +164,7 @@ fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -
     let is_read = matches!(inst.op, Op::DsRead2B32 | Op::DsRead2st64B32 | Op::DsRead2B64 | Op::DsRead2st64B64);
     let is_write = matches!(inst.op, Op::DsWrite2B32 | Op::DsWrite2st64B32 | Op::DsWrite2B64 | Op::DsWrite2st64B64);
     if is_read {
-        return super::load(inst, wave, group, &mut Nothing, &places, (bytes * 2, Extend::Zero));
+        return super::load(inst, wave, group, world, &places, (bytes * 2, Extend::Zero));
     }
     let sources = [rows(wave, inst.memory.data, count)?, rows(wave, inst.memory.data2, count)?];
     let data: Few<[u8; 16]> = places
@@ -206,13 +179,13 @@ fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -
         })
         .collect();
     if is_write {
-        return Plan::new(&mut Nothing, &places, 2 * size, Access::Write)?.write(group, &data);
+        return Plan::new(world, &places, 2 * size, Access::Write)?.write(group, &data);
     }
     // Exchanges: lane by lane, for lanes may share words.
     let dst = rows(wave, inst.dst, 2 * count)?;
     for (lane, data) in places.iter().zip(data.iter()) {
         let one = std::slice::from_ref(lane);
-        let plan = Plan::new(&mut Nothing, one, 2 * size, Access::Write)?;
+        let plan = Plan::new(world, one, 2 * size, Access::Write)?;
         let old = plan.read(group, 1)?;
         plan.write(group, std::slice::from_ref(data))?;
         for (index, piece) in old.iter().flat_map(|old| old.chunks_exact(4)).take(2 * count).enumerate() {
@@ -223,10 +196,11 @@ fn pair(inst: &Inst, wave: &mut Wave, group: &mut Group, bytes: u8, unit: u32) -
 }
 
 /// Operations of LDS on LDS: the second address is a signed number of dwords away.
-fn source2(
+fn source2<W: World>(
     inst: &Inst,
     wave: &Wave,
     group: &mut Group,
+    world: &mut W,
     address: usize,
     (op, wide): (AtomicOp, bool),
 ) -> Result<(), Exit> {
@@ -244,6 +218,9 @@ fn source2(
         let first = word(wave, address, lane);
         let distance = if sign != 0 { first as i32 >> 17 } else { ((offset << 17) as i32) >> 17 };
         let second = first.wrapping_add((distance as u32).wrapping_mul(4));
+        let bytes = (0, if wide { 8 } else { 4 });
+        Place::Lds(second).reached(world, lane, bytes, Touch::Read);
+        Place::Lds(first).reached(world, lane, bytes, Touch::Atomic);
         // Adding nothing reads.
         let value = local(AtomicOp::Or, wide, group, second, 0, 0, true);
         local(op, wide, group, first, value, 0, denormals);
@@ -252,11 +229,12 @@ fn source2(
 }
 
 /// Append and consume: one counter, moved by the number of active lanes.
-fn count(inst: &Inst, wave: &mut Wave, group: &mut Group) -> Result<(), Exit> {
+fn count<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W) -> Result<(), Exit> {
     let dst = rows(wave, inst.dst, 1)?;
     let base = scalar(wave, Operand::Scalar(Operand::M0))? >> 16;
     let at = base.wrapping_add(inst.memory.offset as u32);
     aligned(group, at, 3)?;
+    Place::Lds(at).reached(world, Reach::SCALAR.into(), (0, 4), Touch::Atomic);
     let active = u64::from(wave.exec().count_ones());
     let op = if inst.op == Op::DsAppend { AtomicOp::Add } else { AtomicOp::Sub };
     let old = local(op, false, group, at, active, 0, true);

@@ -34,6 +34,7 @@ mod smem;
 
 pub(crate) use atomic::{changes as atomic_changes, combine32, combine64, memory as atomic_memory};
 pub(crate) use descriptor::{Buffer, Offsets};
+pub(crate) use ds::two as ds_two;
 pub(crate) use exchange::swizzle;
 pub(crate) use flat::{private, scratch_base};
 pub(crate) use kind::{ds_atomic, ds_kind, kept, kind, AtomicOp, Extend, Kind};
@@ -43,8 +44,8 @@ use crate::exit::{Exit, Refusal};
 use crate::few::Few;
 use crate::group::Group;
 use crate::wave::Wave;
-use crate::world::{Access, World};
-use plan::{Lane, Plan};
+use crate::world::{Access, Reach, Touch, World};
+use plan::{Lane, Place, Plan};
 use vkfd_isa::{Format, Inst, Op, Operand};
 
 /// Executes a memory instruction; the program counter is the caller's.
@@ -56,7 +57,7 @@ pub fn execute<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world:
     match inst.format {
         Format::Smem => smem::execute(inst, wave, world),
         Format::Ds if gws::knows(inst.op) => gws::execute(inst, wave, world),
-        Format::Ds => ds::execute(inst, wave, group),
+        Format::Ds => ds::execute(inst, wave, group, world),
         Format::Flat | Format::Global | Format::Scratch => flat::execute(inst, wave, group, world),
         Format::Mubuf | Format::Mtbuf => buffer::execute(inst, wave, group, world),
         _ => Err(unsupported(inst)),
@@ -200,7 +201,9 @@ fn load_to_lds<W: World>(
         for (index, piece) in data.chunks_exact(4).take(words(bytes)).enumerate() {
             let value = extend.apply(u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]), bytes, 0);
             let lane = (lane.lane * words(bytes) + index) as u32 * 4;
-            let at = base.wrapping_add(inst.memory.offset as u32).wrapping_add(lane) as usize;
+            let at = base.wrapping_add(inst.memory.offset as u32).wrapping_add(lane);
+            Place::Lds(at).reached(world, usize::from(Reach::SCALAR), (0, 4), Touch::Write);
+            let at = at as usize;
             if let Some(slot) = group.lds.get_mut(at..at.saturating_add(4)) {
                 slot.copy_from_slice(&value.to_le_bytes());
             }

@@ -9,7 +9,7 @@
 use crate::exit::{Exit, Miss};
 use crate::few::Few;
 use crate::group::Group;
-use crate::world::{Access, World};
+use crate::world::{Access, Reach, Spot, Touch, World};
 use vkfd_raw as raw;
 
 /// Where a byte lies.
@@ -24,12 +24,31 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Has the world know that a lane reaches bytes here; `at` and how many they are in its data.
+    pub(super) fn reached<W: World>(self, world: &mut W, lane: usize, (at, len): (usize, usize), touch: Touch) {
+        let spot = match self {
+            Place::Memory(va) => Spot::Memory(va),
+            Place::Lds(at) => Spot::Lds(at),
+            Place::Nowhere => return,
+        };
+        world.reaches(Reach { lane: lane as u8, at: at as u8, len: len as u8, touch, spot });
+    }
+
     /// The place `bytes` further on.
     pub(super) fn plus(self, bytes: usize) -> Place {
         match self {
             Place::Memory(va) => Place::Memory(va.wrapping_add(bytes as u64)),
             Place::Lds(at) => Place::Lds(at.wrapping_add(bytes as u32)),
             Place::Nowhere => Place::Nowhere,
+        }
+    }
+}
+
+impl Touch {
+    fn of(access: Access) -> Touch {
+        match access {
+            Access::Write => Touch::Write,
+            Access::Read | Access::Execute => Touch::Read,
         }
     }
 }
@@ -85,6 +104,7 @@ impl Plan {
             while let Some(&place) = lane.places.get(at).filter(|_| at < bytes) {
                 let follows = |&end: &usize| end == bytes || lane.places.get(end) != Some(&place.plus(end - at));
                 let end = (at + 1..=bytes).find(follows).unwrap_or(bytes);
+                place.reached(world, lane.lane, (at, end - at), Touch::of(access));
                 match place {
                     Place::Memory(va) => pieces(world, va, end - at, access, |from, va, ptr, len| {
                         runs.push(Run { lane: index, at: at + from, len, host: Host::Memory { va, ptr } });

@@ -7,13 +7,16 @@
 use super::atomic::memory;
 use super::descriptor::Buffer;
 use super::kind::AtomicOp;
-use super::plan::{lost, pieces, read, write};
+use super::plan::{lost, pieces, read, write, Place};
 use super::{scalar, scalar_pair, unsupported, REGISTER};
 use crate::exit::Exit;
 use crate::few::Few;
 use crate::wave::Wave;
-use crate::world::{Access, World};
+use crate::world::{Access, Reach, Touch, World};
 use vkfd_isa::{Inst, Op, Operand};
+
+/// The lane of these accesses.
+const SCALAR: usize = Reach::SCALAR as usize;
 
 /// How an address is formed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,6 +167,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
             let count = usize::from(count);
             check(wave, inst.dst, count)?;
             let inside = count.min(usize::try_from(limit / 4).unwrap_or(usize::MAX));
+            Place::Memory(va).reached(world, SCALAR, (0, inside * 4), Touch::Read);
             let mut bytes = [0; 64];
             let mut parts: Few<_> = Few::new();
             pieces(world, va, inside * 4, Access::Read, |at, va, ptr, len| parts.push((at, va, ptr, len)))?;
@@ -179,6 +183,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
         }
         What::Store(count) => {
             let inside = usize::from(count).min(usize::try_from(limit / 4).unwrap_or(usize::MAX));
+            Place::Memory(va).reached(world, SCALAR, (0, inside * 4), Touch::Write);
             let mut bytes: Few<u8> = Few::new();
             for index in 0..count {
                 source(wave, inst, index)?.to_le_bytes().into_iter().for_each(|byte| bytes.push(byte));
@@ -206,6 +211,7 @@ pub(super) fn execute<W: World>(inst: &Inst, wave: &mut Wave, world: &mut W) -> 
             let old = if limit < u64::from(size) * 4 {
                 0
             } else {
+                Place::Memory(va).reached(world, SCALAR, (0, 4 * usize::from(size)), Touch::Atomic);
                 let ptr = world.translate(va, Access::Write).map_err(Exit::Miss)?.ptr;
                 memory(wave.target, (op, wide), ptr, va, [a, b])?
             };

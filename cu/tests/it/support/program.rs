@@ -64,6 +64,7 @@ impl Loaded {
             lds: descriptor.program.lds,
             scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: WAVES }),
             apertures: APERTURES,
+            watch: None,
         };
         for number in 0..launch.groups() {
             let mut group = launch.workgroup(number, vec![0, 1, 2, 3], Place::default());
@@ -80,7 +81,7 @@ impl Loaded {
 }
 
 /// User SGPRs as the descriptor wants them.
-fn user(descriptor: &Descriptor, target: Target) -> Vec<u32> {
+pub fn user(descriptor: &Descriptor, target: Target) -> Vec<u32> {
     let pair = |value: u64| [value as u32, (value >> 32) as u32];
     let mut user = Vec::new();
     if descriptor.wants(1) {

@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::launch::{self, Descriptor, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
 use vkfd_cu::reference::Reference;
-use vkfd_cu::{Apertures, Exit, Group, Mode, Place, Row, Wave, World};
+use vkfd_cu::{Apertures, Exit, Group, Mode, Place, Row, Watched, Wave, World};
 use vkfd_isa::{encodings, Encoding, Operand, Target};
 use vkfd_kernels::Image;
 
@@ -167,7 +167,8 @@ pub fn machine_code(data: &[u8]) {
         for fast in [false, true] {
             bench.world.load(&code, &memory);
             let mut wave = start.clone();
-            let mut group = Group { lds: vec![0; 1024], apertures: APERTURES, place: Place::default() };
+            let mut group =
+                Group { lds: vec![0; 1024], apertures: APERTURES, watch: Watched::default(), place: Place::default() };
             let exit = if fast {
                 let engine = &mut bench.fast[target as usize];
                 engine.invalidate();
@@ -236,6 +237,7 @@ pub fn kernel_descriptors(data: &[u8]) {
         lds: u32::from(input.arbitrary::<u16>().unwrap_or(0)) * 2,
         scratch: input.arbitrary().unwrap_or(false).then_some(Scratch { base: DATA_VA, wave_bytes: 1024, waves: 16 }),
         apertures: APERTURES,
+        watch: None,
     };
     if launch.check().is_err() {
         return;
@@ -309,7 +311,7 @@ pub fn kernel_arguments(data: &[u8]) {
     }
     let sizes = Sizes::new(1, [600, 1, 1], [256, 1, 1]).expect("sizes");
     let lds = kernel.group_bytes;
-    let launch = Launch { program, sizes, start: [0; 3], user, lds, scratch: None, apertures: APERTURES };
+    let launch = Launch { program, sizes, start: [0; 3], user, lds, scratch: None, apertures: APERTURES, watch: None };
     if launch.check().is_err() {
         return;
     }

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The loop around the reference engine.
+
+use super::init;
+use super::ledger::{Ledger, Map};
+use super::note::Notes;
+use super::{memory, State, Watch};
+use crate::exit::{Exit, Miss, Stop};
+use crate::few::Few;
+use crate::group::Group;
+use crate::launch;
+use crate::reference::{self, execute};
+use crate::wave::Wave;
+use crate::world::{Access, Detour, Reach, Span, World};
+use std::sync::Arc;
+use vkfd_isa::{Inst, Op, Target, MAX_WORDS};
+use vkfd_sabotage::{process, Switch};
+
+/// Instructions between two questions whether the gate is wanted.
+const BATCH: u32 = 64;
+/// Most pieces that an instruction reaches: bytes of 64 lanes, and words of LDS beside them.
+const REACHES: usize = 64 * 20;
+
+/// An instruction as the checks see it.
+pub(super) struct Seen<'a> {
+    pub(super) state: &'a State,
+    pub(super) target: Target,
+    pub(super) pc: u64,
+    pub(super) words: &'a [u32; MAX_WORDS],
+    pub(super) wave: u16,
+    pub(super) lanes: u8,
+    /// Bytes of LDS.
+    pub(super) lds: usize,
+    /// A page fault may be repaired.
+    pub(super) retries: bool,
+}
+
+impl Seen<'_> {
+    /// The instruction, from the kernel's first one.
+    pub(super) fn offset(&self) -> u32 {
+        u32::try_from(self.pc.wrapping_sub(self.state.entry)).unwrap_or(u32::MAX)
+    }
+}
+
+/// The reference engine with checks, one per thread.
+pub struct Engine {
+    ledger: Arc<Ledger>,
+    map: Arc<Map>,
+    notes: Notes,
+    reaches: Box<Few<Reach, REACHES>>,
+    init: Box<init::Work>,
+    /// The launch whose notes these are.
+    watch: Option<Arc<Watch>>,
+}
+
+impl Engine {
+    /// An engine that finds allocations in a ledger, and reports there.
+    #[must_use]
+    pub fn new(ledger: &Arc<Ledger>) -> Engine {
+        Engine {
+            ledger: ledger.clone(),
+            map: ledger.map(),
+            notes: Notes::new(),
+            reaches: Box::new(Few::new()),
+            init: Box::default(),
+            watch: None,
+        }
+    }
+
+    /// Renews the copy of the ledger. Outside of the gate.
+    fn renew(&mut self) {
+        if self.ledger.is_newer_than(&self.map) {
+            self.map = self.ledger.map();
+        }
+    }
+
+    /// Reports what has been found since the last time. A thread calls it after each turn of a
+    /// work-group, outside of the gate.
+    pub fn flush(&mut self) {
+        self.renew();
+        if let Some(watch) = self.watch.take() {
+            self.notes.tell(&watch, &self.map, true);
+        }
+    }
+
+    fn checked<W: World>(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        budget: u32,
+        state: &mut State,
+    ) -> Exit {
+        self.watch.get_or_insert_with(|| state.watch.clone());
+        if let Some(race) = &mut state.race {
+            race.resumes(wave.index);
+        }
+        let mut done = 0;
+        let exit = loop {
+            if self.notes.is_fresh() || self.ledger.is_newer_than(&self.map) {
+                break Exit::Decode { done };
+            }
+            if done >= budget || done % BATCH == 0 && world.wanted() {
+                break Exit::Yield;
+            }
+            let inst = match reference::fetch(wave, world) {
+                Ok(inst) => inst,
+                Err(exit) => break exit,
+            };
+            match self.step(&inst, wave, group, world, state) {
+                Ok(()) => done += 1,
+                Err(exit @ (Exit::Miss(_) | Exit::Refused(_))) => break exit,
+                Err(exit) => {
+                    done += 1;
+                    break exit;
+                }
+            }
+        };
+        world.retired(done.into());
+        exit
+    }
+
+    fn step<W: World>(
+        &mut self,
+        inst: &Inst,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        state: &mut State,
+    ) -> Result<(), Exit> {
+        let (pc, checks) = (wave.pc, state.watch.checks);
+        let mut words = [0; MAX_WORDS];
+        fetch_words(inst, pc, world, &mut words);
+        self.reaches.clear();
+        let mut init = state.init.take();
+        let mut race = state.race.take();
+        let lds = group.lds.len();
+        let seen = Seen {
+            state,
+            target: wave.target,
+            pc,
+            words: &words,
+            wave: wave.index,
+            lanes: wave.lanes,
+            lds,
+            retries: world.retries(),
+        };
+        if let Some(init) = &mut init {
+            init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);
+        }
+        let result = execute(inst, wave, group, &mut Watching { world, reaches: &mut self.reaches });
+        if checks.memory && !process().has(Switch::BlindMemory) {
+            memory::look(&seen, &self.map, &self.reaches, &result, &mut self.notes);
+        }
+        if !matches!(result, Err(Exit::Miss(_) | Exit::Refused(_))) {
+            if let Some(race) = &mut race {
+                race.look(&seen, &group.lds, &self.reaches, &mut self.notes);
+                match result {
+                    Err(Exit::Barrier) => race.arrives(wave.index, false),
+                    Err(Exit::End) => race.arrives(wave.index, true),
+                    _ => {}
+                }
+            }
+            if let Some(init) = &mut init {
+                let work = (&mut *self.init, &*self.map, &mut self.notes);
+                init.after(&seen, inst, (wave, world), &self.reaches, work);
+            }
+        }
+        (state.init, state.race) = (init, race);
+        result
+    }
+}
+
+/// The instruction's words, for the report.
+fn fetch_words<W: World>(inst: &Inst, pc: u64, world: &mut W, words: &mut [u32; MAX_WORDS]) {
+    let Ok(span) = world.translate(pc, Access::Execute) else { return };
+    let bytes = usize::from(inst.bytes).min(4 * MAX_WORDS).min(span.len);
+    let mut code = [0; 4 * MAX_WORDS];
+    // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination
+    // is this frame's.
+    if unsafe { vkfd_raw::copy(code.as_mut_ptr(), span.ptr, bytes) }.is_ok() {
+        for (word, bytes) in words.iter_mut().zip(code.chunks_exact(4)) {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+    }
+}
+
+impl launch::Engine for Engine {
+    fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        // Moved, not freed: an access is open.
+        let watched = group.watch.0.take().map(|watched| watched.downcast::<State>());
+        let Some(Ok(mut state)) = watched else { return reference::run(wave, group, world, budget) };
+        let exit = self.checked(wave, group, world, budget, &mut state);
+        group.watch.0 = Some(state);
+        exit
+    }
+
+    fn decode(&mut self) {
+        self.renew();
+        if let Some(watch) = &self.watch {
+            self.notes.tell(watch, &self.map, false);
+        }
+    }
+}
+
+/// A world that keeps what was reached.
+struct Watching<'a, W> {
+    world: &'a mut W,
+    reaches: &'a mut Few<Reach, REACHES>,
+}
+
+impl<W: World> World for Watching<'_, W> {
+    fn reaches(&mut self, reach: Reach) {
+        if self.reaches.len() < REACHES {
+            self.reaches.push(reach);
+        }
+    }
+
+    fn enter(&mut self) -> Result<(), Stop> {
+        self.world.enter()
+    }
+
+    fn leave(&mut self) {
+        self.world.leave();
+    }
+
+    fn wanted(&self) -> bool {
+        self.world.wanted()
+    }
+
+    fn opening(&self) -> Option<u64> {
+        self.world.opening()
+    }
+
+    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
+        self.world.translate(va, access)
+    }
+
+    fn strict(&self) -> bool {
+        self.world.strict()
+    }
+
+    fn is_host(&mut self, va: u64) -> bool {
+        self.world.is_host(va)
+    }
+
+    fn retries(&self) -> bool {
+        self.world.retries()
+    }
+
+    fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
+        self.world.settle(miss)
+    }
+
+    fn interrupt(&mut self, event: u32) {
+        self.world.interrupt(event);
+    }
+
+    fn clock(&self) -> u64 {
+        self.world.clock()
+    }
+
+    fn cycles(&self) -> u64 {
+        self.world.cycles()
+    }
+
+    fn wrote(&mut self) {
+        self.world.wrote();
+    }
+
+    fn moved(&mut self, bytes: u64) {
+        self.world.moved(bytes);
+    }
+
+    fn gws_init(&mut self, resource: u32, value: u32) {
+        self.world.gws_init(resource, value);
+    }
+
+    fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
+        self.world.gws_arrive(resource, value)
+    }
+
+    fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
+        self.world.gws_passed(resource, ticket)
+    }
+
+    fn detour(&mut self, op: Op, why: Detour) {
+        self.world.detour(op, why);
+    }
+
+    fn inexact(&mut self, op: Op) {
+        self.world.inexact(op);
+    }
+}

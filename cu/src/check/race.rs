@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `race`: accesses to LDS by two waves of a group, one of them a write, without an order.
+//!
+//! Mechanism: vector clocks. A wave's own clock counts its steps. The wave knows of each other one
+//! how far that had come when the two last met. They meet at barriers, and by atomic operations on
+//! the same bytes, of LDS or of memory. Every byte of LDS has its last write and two readers since.
+//! An access is ordered after another wave's if the wave knows of that step.
+//!
+//! No race: a write that changes nothing (waves that all write the same), atomic operations among
+//! themselves, and whatever one wave does.
+//!
+//! Limits: plain loads and stores that are meant as flags make no order. A third reader of a byte
+//! displaces the second. Atomic operations on more than [`PLACES`] places count as one place, which
+//! makes too much order. A byte of LDS takes 32 bytes here.
+
+use super::engine::Seen;
+use super::note::{Notes, Other, Rule};
+use crate::world::{Reach, Spot, Touch};
+use vkfd_sabotage::{process, Switch};
+
+/// Places of atomic operations that are told apart.
+const PLACES: usize = 64;
+/// Waves of a group, at most.
+const WAVES: usize = 32;
+
+/// How far a wave knows each wave to have come.
+type Clock = [u32; WAVES];
+
+fn join(clock: &mut Clock, other: &Clock) {
+    for (own, other) in clock.iter_mut().zip(other) {
+        *own = (*own).max(*other);
+    }
+}
+
+/// An access of the past. Step 0: none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    step: u32,
+    /// The instruction, from the kernel's first one.
+    at: u32,
+    wave: u8,
+    touch: Option<Touch>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Byte {
+    write: Past,
+    reads: [Past; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    spot: Spot,
+    clock: Clock,
+}
+
+/// What is known of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Race {
+    bytes: Vec<Byte>,
+    /// LDS as it was before the instruction.
+    before: Vec<u8>,
+    clocks: Vec<Clock>,
+    places: Vec<Place>,
+    /// The clock of all places beyond.
+    rest: Clock,
+    /// The clock of all waves that have come to a barrier, of even and odd ones.
+    barriers: [Clock; 2],
+    /// How many barriers each wave has come to, and has left.
+    come: Vec<u32>,
+    left: Vec<u32>,
+    /// The last barrier that a wave came to.
+    newest: u32,
+}
+
+impl Race {
+    pub(super) fn new(lds: usize, waves: u32) -> Race {
+        let count = usize::try_from(waves).unwrap_or(WAVES).min(WAVES);
+        // A wave's own first step is 1: 0 stands for none.
+        let clock = |wave| std::array::from_fn(|other| u32::from(other == wave));
+        Race {
+            bytes: vec![Byte::default(); lds],
+            before: vec![0; lds],
+            clocks: (0..count).map(clock).collect(),
+            places: Vec::with_capacity(PLACES),
+            rest: [0; WAVES],
+            barriers: [[0; WAVES]; 2],
+            come: vec![0; count],
+            left: vec![0; count],
+            newest: 0,
+        }
+    }
+
+    /// A wave runs on: if it was at a barrier, all others have come there.
+    pub(super) fn resumes(&mut self, wave: u16) {
+        let at = usize::from(wave);
+        let (Some(&come), Some(left)) = (self.come.get(at), self.left.get_mut(at)) else { return };
+        if *left == come {
+            return;
+        }
+        *left = come;
+        if let (Some(clock), Some(known)) = (self.clocks.get_mut(at), self.barriers.get((come % 2) as usize)) {
+            join(clock, known);
+            if let Some(own) = clock.get_mut(at) {
+                *own += 1;
+            }
+        }
+    }
+
+    /// A wave comes to a barrier, or ends, after which nobody waits for it.
+    pub(super) fn arrives(&mut self, wave: u16, ends: bool) {
+        let at = usize::from(wave);
+        let (Some(clock), Some(come)) = (self.clocks.get(at), self.come.get_mut(at)) else { return };
+        if ends {
+            // The next barrier, and the one after that, of which some may still wait for this one.
+            self.barriers.iter_mut().for_each(|known| join(known, clock));
+            return;
+        }
+        *come += 1;
+        if *come > self.newest {
+            self.newest = *come;
+        }
+        if let Some(known) = self.barriers.get_mut((*come % 2) as usize) {
+            join(known, clock);
+        }
+    }
+
+    /// Two atomic operations on the same bytes have an order.
+    fn meets(&mut self, wave: usize, spot: Spot) {
+        let known = self.places.iter().position(|place| place.spot == spot);
+        let at = known.or_else(|| {
+            // There is room: nothing is allocated.
+            (self.places.len() < PLACES).then(|| {
+                self.places.push(Place { spot, clock: [0; WAVES] });
+                self.places.len() - 1
+            })
+        });
+        let shared = match at.and_then(|at| self.places.get_mut(at)) {
+            Some(place) => &mut place.clock,
+            None => &mut self.rest,
+        };
+        if let Some(clock) = self.clocks.get_mut(wave) {
+            join(shared, clock);
+            join(clock, shared);
+            if let Some(own) = clock.get_mut(wave) {
+                *own += 1;
+            }
+        }
+    }
+
+    /// Compares an instruction's accesses with those of other waves. LDS is as it is afterwards.
+    pub(super) fn look(&mut self, seen: &Seen<'_>, lds: &[u8], reaches: &[Reach], notes: &mut Notes) {
+        if process().has(Switch::BlindRace) {
+            return;
+        }
+        let wave = usize::from(seen.wave);
+        for reach in reaches.iter().filter(|reach| reach.touch == Touch::Atomic) {
+            self.meets(wave, reach.spot);
+        }
+        for reach in reaches {
+            let Spot::Lds(start) = reach.spot else { continue };
+            let start = usize::try_from(start).unwrap_or(usize::MAX);
+            for at in start..start.saturating_add(reach.len.into()) {
+                let changed = lds.get(at) != self.before.get(at);
+                let other = self.byte(wave, at, reach.touch, changed, seen.offset());
+                if let Some(other) = other {
+                    notes.add(seen, Rule::Race, Some(*reach), Some(other));
+                    break;
+                }
+            }
+        }
+        for reach in reaches {
+            let Spot::Lds(start) = reach.spot else { continue };
+            let start = usize::try_from(start).unwrap_or(usize::MAX);
+            let range = start..start.saturating_add(reach.len.into());
+            for at in range {
+                if let (Some(before), Some(now)) = (self.before.get_mut(at), lds.get(at)) {
+                    *before = *now;
+                }
+            }
+        }
+    }
+
+    /// An access to a byte: the one that it races with.
+    fn byte(&mut self, wave: usize, at: usize, touch: Touch, changed: bool, offset: u32) -> Option<Other> {
+        let clock = self.clocks.get(wave)?;
+        let byte = self.bytes.get_mut(at)?;
+        let ordered = |past: &Past| {
+            let other = usize::from(past.wave);
+            past.step == 0 || other == wave || clock.get(other).is_some_and(|known| past.step <= *known)
+        };
+        let both_atomic = |past: &Past| touch == Touch::Atomic && past.touch == Some(Touch::Atomic);
+        let now = Past {
+            step: clock.get(wave).copied().unwrap_or(0),
+            at: offset,
+            wave: u8::try_from(wave).unwrap_or(u8::MAX),
+            touch: Some(touch),
+        };
+        let mut with = None;
+        let writes = touch != Touch::Read && (changed || touch == Touch::Atomic);
+        if (touch == Touch::Read || writes) && !ordered(&byte.write) && !both_atomic(&byte.write) {
+            with = Some(byte.write);
+        }
+        if writes {
+            with = with.or_else(|| byte.reads.iter().find(|read| !ordered(read) && !both_atomic(read)).copied());
+            *byte = Byte { write: now, reads: [Past::default(); 2] };
+        } else if touch == Touch::Read {
+            let [first, second] = &mut byte.reads;
+            let slot = if first.wave == now.wave || ordered(first) { first } else { second };
+            *slot = now;
+        }
+        with.map(|past| Other { offset: past.at, wave: past.wave.into(), touch: past.touch.unwrap_or(Touch::Write) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn race() -> Race {
+        Race::new(16, 2)
+    }
+
+    fn both(race: &mut Race) {
+        (0..2).for_each(|wave| race.arrives(wave, false));
+        (0..2).for_each(|wave| race.resumes(wave));
+    }
+
+    #[test]
+    fn barriers_make_an_order() {
+        let mut race = race();
+        assert!(race.byte(0, 4, Touch::Write, true, 8).is_none());
+        assert!(race.byte(1, 5, Touch::Read, false, 8).is_none(), "another byte");
+        let other = race.byte(1, 4, Touch::Read, false, 16).expect("a race");
+        assert_eq!((other.offset, other.wave, other.touch), (8, 0, Touch::Write));
+        for round in 0..5 {
+            both(&mut race);
+            assert!(race.byte(round % 2, 4, Touch::Write, true, 8).is_none(), "{round}");
+        }
+    }
+
+    #[test]
+    fn a_write_after_anothers_read_races() {
+        let mut race = race();
+        assert!(race.byte(0, 0, Touch::Read, false, 0).is_none());
+        assert!(race.byte(1, 0, Touch::Write, false, 0).is_none(), "nothing changes");
+        assert!(race.byte(1, 0, Touch::Write, true, 0).is_some());
+    }
+
+    #[test]
+    fn atomic_operations_make_an_order() {
+        let mut race = race();
+        assert!(race.byte(0, 0, Touch::Write, true, 0).is_none());
+        race.meets(0, Spot::Lds(8));
+        assert!(race.byte(0, 8, Touch::Atomic, true, 0).is_none());
+        race.meets(1, Spot::Lds(8));
+        assert!(race.byte(1, 8, Touch::Atomic, true, 0).is_none());
+        assert!(race.byte(1, 0, Touch::Read, false, 0).is_none());
+        assert!(race.byte(0, 0, Touch::Write, true, 0).is_some(), "the other way round there is none");
+    }
+
+    #[test]
+    fn a_wave_that_has_ended_is_no_race() {
+        let mut race = race();
+        assert!(race.byte(0, 0, Touch::Write, true, 0).is_none());
+        race.arrives(0, true);
+        race.arrives(1, false);
+        race.resumes(1);
+        assert!(race.byte(1, 0, Touch::Read, false, 0).is_none());
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Planted bugs of kernels, which hardware hides: each is found on all targets, with its facts, and
+//! its correct twin is silent. `planted.cl` has the kernels, and `planted.sh` compiles them.
+
+mod rig;
+
+use rig::{Given, Rig};
+use std::process::Command;
+use vkfd_cu::check::Checks;
+use vkfd_findings::{Access, Check, Counted, Position};
+use vkfd_isa::Target;
+use vkfd_sabotage::{process, Switch, Switches};
+
+/// A kernel, what it is given, and the rule that finds it; none: it is right.
+type Case = (&'static str, Given, Option<&'static str>);
+
+const WRITTEN: Given = Given { first: 0, unwritten: false };
+const UNWRITTEN: Given = Given { first: 0, unwritten: true };
+
+const fn first(first: u32) -> Given {
+    Given { first, unwritten: false }
+}
+
+const MEMORY: &[Case] = &[
+    ("store_all", WRITTEN, Some("memory/bounds")),
+    ("store_100", WRITTEN, None),
+    ("load_all", WRITTEN, Some("memory/bounds")),
+    ("add_all", WRITTEN, Some("memory/bounds")),
+    ("misaligned", WRITTEN, Some("memory/alignment")),
+    ("lds", first(1), Some("memory/lds")),
+    ("lds", WRITTEN, None),
+    ("lds_wide", first(1), Some("memory/lds")),
+    ("lds_wide", WRITTEN, None),
+    ("scratch", first(4096), Some("memory/scratch")),
+    ("scratch", WRITTEN, None),
+];
+
+const RACE: &[Case] = &[
+    ("race", WRITTEN, Some("race/lds")),
+    ("race_twin", WRITTEN, None),
+    ("rounds", WRITTEN, Some("race/lds")),
+    ("rounds_twin", WRITTEN, None),
+    ("same", WRITTEN, None),
+    ("count", WRITTEN, Some("race/lds")),
+];
+
+const INIT: &[Case] = &[
+    ("decide", UNWRITTEN, Some("init/lanes")),
+    ("decide", WRITTEN, None),
+    ("decide_one", UNWRITTEN, Some("init/branch")),
+    ("decide_one", WRITTEN, None),
+    ("compute", UNWRITTEN, Some("init/store")),
+    ("compute", WRITTEN, None),
+    ("address", UNWRITTEN, Some("init/address")),
+    ("address", WRITTEN, None),
+    ("part", WRITTEN, None),
+    ("move", UNWRITTEN, None),
+    ("lds_unwritten", WRITTEN, Some("init/store")),
+    ("lds_written", WRITTEN, None),
+    ("scratch_unwritten", first(7), Some("init/store")),
+    ("scratch_unwritten", first(16), None),
+    ("registers", WRITTEN, Some("init/store")),
+    ("scalars", WRITTEN, Some("init/branch")),
+];
+
+fn rules(found: &[Counted]) -> Vec<&str> {
+    let mut rules: Vec<&str> = found.iter().map(|counted| &*counted.finding.rule).collect();
+    rules.dedup();
+    rules
+}
+
+/// Runs all cases on all targets, with a check alone and with all of them: those that end
+/// differently.
+fn differences(cases: &[Case], checks: Checks) -> Vec<String> {
+    let mut differences = Vec::new();
+    for target in Target::ALL {
+        let rig = Rig::new(target);
+        for &(kernel, given, rule) in cases {
+            for checks in [checks, Checks::ALL] {
+                let found = rig.run(kernel, given, checks);
+                let rules = rules(&found);
+                if rules != rule.into_iter().collect::<Vec<_>>() {
+                    differences.push(format!("{target} {kernel} {given:?} --check {checks}: {rules:?}, not {rule:?}"));
+                }
+            }
+        }
+    }
+    differences
+}
+
+fn only(check: Check) -> Checks {
+    Checks { memory: check == Check::Memory, init: check == Check::Init, race: check == Check::Race }
+}
+
+#[test]
+fn accesses_out_of_bounds_are_found() {
+    assert_eq!(differences(MEMORY, only(Check::Memory)), [""; 0]);
+}
+
+#[test]
+fn races_in_lds_are_found() {
+    assert_eq!(differences(RACE, only(Check::Race)), [""; 0]);
+}
+
+#[test]
+fn unwritten_bits_are_found_where_they_decide() {
+    assert_eq!(differences(INIT, only(Check::Init)), [""; 0]);
+}
+
+#[test]
+fn blind_checks_find_nothing() {
+    // By another process, because a switch of the process is one for all tests in it.
+    const VARIABLE: &str = "VKFD_BLIND";
+    let blind = [
+        (Switch::BlindMemory, MEMORY, Check::Memory),
+        (Switch::BlindRace, RACE, Check::Race),
+        (Switch::BlindInit, INIT, Check::Init),
+    ];
+    if std::env::var_os(VARIABLE).is_some() {
+        for (switch, cases, check) in blind {
+            process().set(Switches::NONE.with(switch));
+            let wrong = cases.iter().filter(|(.., rule)| rule.is_some()).count();
+            let noticed = differences(cases, only(check)).len();
+            assert_eq!(noticed, 2 * wrong * Target::ALL.len(), "{}", switch.name());
+        }
+        return;
+    }
+    let own = std::env::current_exe().expect("this program");
+    let name = "checks::blind_checks_find_nothing";
+    let output = Command::new(own).args(["--exact", name]).env(VARIABLE, "1").output().expect("this program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn findings_have_their_facts() {
+    for target in Target::ALL {
+        let rig = Rig::new(target);
+        let found = rig.run("store_all", WRITTEN, only(Check::Memory));
+        let [Counted { finding, count }] = &found[..] else { panic!("{target}: {found:?}") };
+        assert_eq!(*count, 28, "{target}: items 100 to 127");
+        let place = &finding.place;
+        assert_eq!(place.kernel.as_deref(), Some("store_all"));
+        let instruction = place.instruction.as_deref().expect("an instruction");
+        assert!(instruction.contains("store"), "{target}: {instruction}");
+        assert!(place.offset.is_some_and(|offset| offset > 0 && offset < 256));
+        let thread = finding.thread.expect("a thread");
+        // Item 100, the first one outside.
+        let lanes = if target.is_rdna() { 32 } else { 64 };
+        assert_eq!((thread.group, thread.wave, thread.lane), ([0; 3], 100 / lanes, Some((100 % lanes) as u8)));
+        let address = finding.address.as_ref().expect("an address");
+        assert_eq!((address.bytes, address.access), (4, Access::Write));
+        let nearest = address.nearest.as_ref().expect("an allocation");
+        assert_eq!((nearest.bytes, nearest.position), (400, Position::Behind(0)));
+        assert_eq!(finding.notes[0].message, "allocated by a test");
+
+        let found = rig.run("race", WRITTEN, only(Check::Race));
+        let finding = &found[0].finding;
+        let other = &finding.notes[0];
+        assert!(other.place.as_ref().is_some_and(|place| place.offset.is_some()), "{target}: {other:?}");
+        assert_ne!(finding.thread.map(|thread| thread.wave), other.thread.map(|thread| thread.wave), "{target}");
+    }
+}
+
+#[test]
+fn freed_memory_is_told_from_what_never_was() {
+    for target in Target::ALL {
+        let rig = Rig::new(target);
+        let found = rig.run_freed("store_100");
+        assert_eq!(rules(&found), ["memory/freed"], "{target}");
+        let notes: Vec<&str> = found[0].finding.notes.iter().map(|note| &*note.message).collect();
+        assert_eq!(notes, ["allocated by a test", "freed by another test"]);
+    }
+}
+
+/// Where LLVM 19 is installed; without it nothing is compared.
+#[test]
+fn the_code_is_the_sources() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/checks");
+    if Command::new("clang-19").arg("--version").output().is_err() {
+        println!("there is no clang-19: not compared");
+        return;
+    }
+    let out = std::env::temp_dir().join(format!("vkfd-planted-{}", std::process::id()));
+    std::fs::create_dir_all(&out).expect("a directory");
+    let status = Command::new(here.join("planted.sh")).arg(&out).status().expect("a shell");
+    assert!(status.success());
+    for target in Target::ALL {
+        let name = format!("planted-{target}.co");
+        let made = std::fs::read(out.join(&name)).expect("a code object");
+        assert!(made == std::fs::read(here.join(&name)).expect("a code object"), "{name} is not made of planted.cl");
+    }
+    let _ = std::fs::remove_dir_all(out);
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// Bugs that hardware hides, one by name, and correct twins of them: what `vkfd run --check` is for.
+#include "tests.h"
+
+namespace {
+
+constexpr unsigned items = 256;
+
+__global__ void number(int *to) { to[threadIdx.x] = threadIdx.x; }
+__global__ void copy(int *to, const int *from) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void scale(int *to, const int *from) { to[threadIdx.x] = from[threadIdx.x] * 3 + 1; }
+__global__ void count(int *to, const int *from)
+{
+    if (from[threadIdx.x] > 5)
+        atomicAdd(to, 1);
+}
+
+__global__ void reverse(int *to, bool wait)
+{
+    __shared__ int all[items];
+    all[threadIdx.x] = threadIdx.x + 1;
+    if (wait)
+        __syncthreads();
+    to[threadIdx.x] = all[items - 1 - threadIdx.x];
+}
+
+__global__ void shifted(int *to, int by)
+{
+    __shared__ int all[items];
+    all[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    to[threadIdx.x] = all[threadIdx.x + by];
+}
+
+__global__ void shared(int *to, bool write)
+{
+    __shared__ int all[items];
+    if (write)
+        all[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    to[threadIdx.x] = all[items - 1 - threadIdx.x] * 3;
+}
+
+__global__ void table(int *to, int written)
+{
+    int all[64];
+    for (int i = 0; i < written; i++)
+        all[i] = i;
+    to[threadIdx.x] = all[(threadIdx.x * 7) & 63] * 3;
+}
+
+// Memory that nothing has written.
+struct Raw {
+    explicit Raw(std::size_t bytes) { CHECK(hipMalloc(&data, bytes)); }
+    ~Raw() { CHECK(hipFree(data)); }
+    int *data = nullptr;
+};
+
+void finish()
+{
+    CHECK(hipGetLastError());
+    CHECK(hipDeviceSynchronize());
+}
+
+void numbers(unsigned threads)
+{
+    Raw to(400);
+    number<<<1, threads>>>(to.data);
+    finish();
+}
+
+void freed()
+{
+    Raw other(400);
+    int *gone;
+    {
+        Raw to(400);
+        gone = to.data;
+    }
+    number<<<1, 100>>>(gone);
+    finish();
+}
+
+template <typename Kernel> void from_memory(Kernel kernel, bool write)
+{
+    Raw to(items * sizeof(int)), from(items * sizeof(int));
+    CHECK(hipMemset(to.data, 0, items * sizeof(int)));
+    if (write) {
+        std::vector<int> values(items, 9);
+        CHECK(hipMemcpy(from.data, values.data(), items * sizeof(int), hipMemcpyHostToDevice));
+    }
+    kernel<<<1, items>>>(to.data, from.data);
+    finish();
+    std::vector<int> back(items);
+    CHECK(hipMemcpy(back.data(), to.data, items * sizeof(int), hipMemcpyDeviceToHost));
+}
+
+template <typename Kernel, typename Value> void alone(Kernel kernel, Value value)
+{
+    Raw to(items * sizeof(int));
+    kernel<<<2, items>>>(to.data, value);
+    finish();
+}
+
+const Tests tests = {
+    {"past", [] { numbers(128); }},
+    {"past-twin", [] { numbers(100); }},
+    {"freed", freed},
+    {"lds", [] { alone(shifted, 1); }},
+    {"lds-twin", [] { alone(shifted, 0); }},
+    {"race", [] { alone(reverse, false); }},
+    {"race-twin", [] { alone(reverse, true); }},
+    {"branch", [] { from_memory(count, false); }},
+    {"branch-twin", [] { from_memory(count, true); }},
+    {"store", [] { from_memory(scale, false); }},
+    {"store-twin", [] { from_memory(scale, true); }},
+    {"move", [] { from_memory(copy, false); }},
+    {"shared", [] { alone(shared, false); }},
+    {"shared-twin", [] { alone(shared, true); }},
+    {"table", [] { alone(table, 40); }},
+    {"table-twin", [] { alone(table, 64); }},
+};
+
+} // namespace
+
+int main(int argc, char **argv) { return run(tests, argc, argv); }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A HIP program with planted bugs, under `vkfd run --check`: each bug is found by its rule, and
+//! its correct twin is silent. So are HIP programs that are right.
+
+use anyhow::Result;
+use vkfd_sabotage::Switch;
+
+use super::hip_kernels::{all_right, KERNELS, TARGETS};
+use super::source::Source;
+use super::{Client, Report, Stand};
+
+pub(crate) const CLIENT: Client =
+    Client { name: "hip-checks", packages: &["hipcc", "libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
+
+const PLANTED: Source = Source { file: "tests/clients/hip/hip_checks.hip", arguments: TARGETS };
+
+/// The program's cases, and the rule that finds each; none: it is right.
+const CASES: [(&str, Option<&str>); 16] = [
+    ("past", Some("memory/bounds")),
+    ("past-twin", None),
+    ("freed", Some("memory/freed")),
+    ("lds", Some("memory/lds")),
+    ("lds-twin", None),
+    ("race", Some("race/lds")),
+    ("race-twin", None),
+    ("branch", Some("init/lanes")),
+    ("branch-twin", None),
+    ("store", Some("init/store")),
+    ("store-twin", None),
+    ("move", None),
+    ("shared", Some("init/store")),
+    ("shared-twin", None),
+    ("table", Some("init/store")),
+    ("table-twin", None),
+];
+
+/// The exit code that a run with findings gets.
+const FOUND: i32 = 9;
+
+fn check(stand: &Stand, report: &mut Report) -> Result<()> {
+    let planted = stand.compile(&PLANTED)?;
+    for target in ["gfx900", "gfx90a", "gfx1030"] {
+        for (case, rule) in CASES {
+            let options = ["--target", target, "--check", "all", "--error-exitcode", "9"];
+            let ran = stand.run(&options, &planted, &[case], &[])?;
+            let rules: Vec<&str> = ["memory/", "init/", "race/"]
+                .into_iter()
+                .flat_map(|group| ran.stderr.match_indices(group).map(|(at, _)| &ran.stderr[at..]))
+                .filter_map(|text| text.split_once(']').map(|(rule, _)| rule))
+                .collect();
+            let right = match rule {
+                Some(rule) => ran.code == Some(FOUND) && !rules.is_empty() && rules.iter().all(|found| *found == rule),
+                None => ran.succeeded() && ran.stderr.contains("nothing found"),
+            };
+            report.expect(right, &format!("checks: {case} on {target}: {}", rule.unwrap_or("silent")), &ran);
+        }
+    }
+    let kernels = stand.compile(&KERNELS)?;
+    let ran = stand.run(&["--check", "all", "--error-exitcode", "9"], &kernels, &[], &[])?;
+    report.expect(ran.succeeded() && all_right(&ran.stdout), "checks: a program that is right is silent", &ran);
+
+    for (switch, case) in [(Switch::BlindMemory, "past"), (Switch::BlindRace, "race"), (Switch::BlindInit, "store")] {
+        let broken = stand.broken(switch.name(), &["--check", "all", "--error-exitcode", "9"], &planted, &[case])?;
+        let what = format!("control: {case} is not found by checks that are blind ({})", switch.name());
+        report.expect(broken.succeeded(), &what, &broken);
+    }
+    Ok(())
+}
