@@ -14,6 +14,7 @@
 //! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
 //! mask.
 
+mod access;
 mod double;
 mod masks;
 
@@ -102,6 +103,11 @@ pub(crate) struct Emit {
     cold: Vec<(usize, usize, Label, Cold)>,
     /// The routine that saves registers and calls the engine, if it is needed.
     mender: Option<Label>,
+    /// The same for loads.
+    accessor: Option<Label>,
+    /// Rows of addresses whose shape the context has, and how many there were.
+    looked: Vec<(access::Key, usize)>,
+    looks: usize,
     /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
 }
@@ -130,6 +136,9 @@ impl Emit {
             turn: 0,
             cold: Vec::new(),
             mender: None,
+            accessor: None,
+            looked: Vec::new(),
+            looks: 0,
             mends_all: false,
         }
     }
@@ -207,6 +216,18 @@ impl Emit {
             self.begin();
             self.store(row, self.width.vector(n));
         }
+    }
+
+    /// Keeps a row as it is before the strip writes it.
+    pub(crate) fn save(&mut self, row: u16, is_fetched: bool, to: MemoryOperand) {
+        let value = match self.row_source(row) {
+            Src::Reg(register) if is_fetched => register,
+            _ => self.temp(),
+        };
+        if self.row_source(row) != Src::Reg(value) || !is_fetched {
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, Emit::row(row)));
+        }
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
     }
 
     /// Stores the active lanes of a row.
@@ -602,8 +623,17 @@ impl Emit {
             (self.taken, self.masks) = (taken, masks);
             rare(self);
         }
-        let Some(mender) = self.mender else { return };
-        self.asm.bind(mender);
+        if let Some(mender) = self.mender {
+            self.routine(mender, offset_of!(Context, mending), offset_of!(Context, mend));
+        }
+        if let Some(accessor) = self.accessor {
+            self.routine(accessor, offset_of!(Context, accessing), offset_of!(Context, access));
+        }
+    }
+
+    /// A routine that saves registers and calls one of the engine's functions. `eax` is its answer.
+    fn routine(&mut self, label: Label, argument: usize, function: usize) {
+        self.asm.bind(label);
         let field = |offset: usize| i64::try_from(offset).unwrap_or(0);
         let spill = field(offset_of!(Context, spill));
         let (load, store) = (width::LOAD.of(self.width), width::STORE.of(self.width));
@@ -640,12 +670,8 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -16));
         self.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
         self.asm.load64(Register::RDI, at(Register::RDX, field(offset_of!(Context, user))));
-        self.asm.add(Instruction::with2(
-            Code::Lea_r64_m,
-            Register::RSI,
-            at(Register::RDX, field(offset_of!(Context, mending))),
-        ));
-        self.asm.add(Instruction::with1(Code::Call_rm64, at(Register::RDX, field(offset_of!(Context, mend)))));
+        self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(Register::RDX, field(argument))));
+        self.asm.add(Instruction::with1(Code::Call_rm64, at(Register::RDX, field(function))));
         self.asm.move64(Register::RSP, Register::RBP);
         self.asm.pop(Register::RBP);
         general.into_iter().rev().for_each(|register| self.asm.pop(register));

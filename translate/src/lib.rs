@@ -36,7 +36,7 @@ mod region;
 mod scalar;
 mod width;
 
-pub use context::{Context, Mending};
+pub use context::{Accessing, Context, Mending};
 pub use region::{Left, Region, ROUNDS};
 pub use width::Width;
 
@@ -105,11 +105,11 @@ pub fn has(op: Op) -> bool {
 }
 
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
-/// such as have too few beside them.
+/// such as have too few beside them. With `accesses` regions load memory and LDS.
 pub fn translate(
     insts: &[Inst],
     registers: &dyn Registers,
-    width: Width,
+    (width, accesses): (Width, bool),
     arena: &mut Arena,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
@@ -119,13 +119,13 @@ pub fn translate(
             refused(inst.op, why);
         }
     };
-    if let Ok(segment) = plan::looped(insts, registers) {
+    if let Ok(segment) = plan::looped(insts, registers, accesses) {
         match Region::build(&segment, registers, width, arena, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
     }
-    let segments = plan::straight(insts, registers, &mut tell);
+    let segments = plan::straight(insts, registers, accesses, &mut tell);
     let mut regions = Vec::new();
     for segment in &segments {
         match Region::build(segment, registers, width, arena, sabotage) {

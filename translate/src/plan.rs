@@ -44,9 +44,109 @@ pub(crate) struct Load {
     pub(crate) dst: u8,
 }
 
+/// What an access loads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Lds,
+    Global,
+    Flat,
+}
+
+/// A load of all lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) space: Space,
+    /// The row of the addresses; without a scalar base, memory has their high words in the next.
+    pub(crate) address: u16,
+    pub(crate) base: Option<u8>,
+    /// What is added to the addresses, of each part.
+    pub(crate) offsets: [i32; 2],
+    /// One part or two, and the words of each.
+    pub(crate) parts: u8,
+    pub(crate) words: u8,
+    /// The first of the rows that it writes.
+    pub(crate) row: u16,
+    /// The place where the code keeps its page.
+    pub(crate) slot: usize,
+}
+
+impl Access {
+    fn of(inst: &Inst, registers: &dyn Registers) -> Result<Access, Why> {
+        let memory = &inst.memory;
+        let (space, parts, words, unit) = match (inst.format, inst.op) {
+            (Format::Ds, Op::DsReadB32) => (Space::Lds, 1, 1, 0),
+            (Format::Ds, Op::DsReadB64) => (Space::Lds, 1, 2, 0),
+            (Format::Ds, Op::DsReadB96) => (Space::Lds, 1, 3, 0),
+            (Format::Ds, Op::DsReadB128) => (Space::Lds, 1, 4, 0),
+            (Format::Ds, Op::DsRead2B32) => (Space::Lds, 2, 1, 4),
+            (Format::Ds, Op::DsRead2B64) => (Space::Lds, 2, 2, 8),
+            (Format::Ds, Op::DsRead2st64B32) => (Space::Lds, 2, 1, 256),
+            (Format::Ds, Op::DsRead2st64B64) => (Space::Lds, 2, 2, 512),
+            (Format::Global, Op::GlobalLoadDword) => (Space::Global, 1, 1, 0),
+            (Format::Global, Op::GlobalLoadDwordx2) => (Space::Global, 1, 2, 0),
+            (Format::Flat, Op::FlatLoadDword) => (Space::Flat, 1, 1, 0),
+            (Format::Flat, Op::FlatLoadDwordx2) => (Space::Flat, 1, 2, 0),
+            _ => return Err(Why::Operation),
+        };
+        if memory.gds || memory.lds || memory.tfe {
+            return Err(Why::Form);
+        }
+        let base = match memory.base {
+            Operand::None | Operand::Scalar(Operand::NULL) => None,
+            _ if space != Space::Global => None,
+            operand => Some(registers.scalar(operand, 2).ok_or(Why::Form)?),
+        };
+        let offsets = match unit {
+            0 => [memory.offset, 0],
+            _ => memory.offsets.map(|offset| i32::from(offset) * unit),
+        };
+        if space == Space::Lds && offsets.into_iter().any(|offset| !(0..0x2_0000).contains(&offset)) {
+            return Err(Why::Form);
+        }
+        let last = |first: Operand, count: u16| {
+            let behind = match first {
+                Operand::Vgpr(n) => Operand::Vgpr(n + count - 1),
+                Operand::Agpr(n) => Operand::Agpr(n + count - 1),
+                operand => operand,
+            };
+            registers.row(behind)
+        };
+        let count = u16::from(parts) * u16::from(words);
+        let wide = space != Space::Lds && base.is_none();
+        let address = registers.row(memory.vaddr).ok_or(Why::Form)?;
+        last(memory.vaddr, if wide { 2 } else { 1 }).ok_or(Why::Form)?;
+        let row = registers.row(inst.dst).ok_or(Why::Form)?;
+        last(inst.dst, count).ok_or(Why::Form)?;
+        Ok(Access { space, address, base, offsets, parts, words, row, slot: 0 })
+    }
+
+    /// Rows that it reads.
+    pub(crate) fn addresses(&self) -> std::ops::Range<u16> {
+        let wide = self.space != Space::Lds && self.base.is_none();
+        self.address..self.address + if wide { 2 } else { 1 }
+    }
+
+    /// Rows that it writes.
+    pub(crate) fn rows(&self) -> std::ops::Range<u16> {
+        self.row..self.row + u16::from(self.parts) * u16::from(self.words)
+    }
+
+    /// What it reaches beyond an address.
+    pub(crate) fn end(&self) -> u32 {
+        let last = self.offsets.into_iter().take(self.parts.into()).max().unwrap_or(0);
+        u32::try_from(last).unwrap_or(0) + 4 * u32::from(self.words)
+    }
+
+    /// Scalar registers that it reads.
+    fn numbers(&self) -> u128 {
+        self.base.map_or(0, |n| bits(n, 2))
+    }
+}
+
 /// An instruction of a region.
 pub(crate) enum Item {
     Vector(Vector),
+    Access(Access),
     Scalar(Scalar),
     Load(Load),
     /// Back to the begin if SCC is this.
@@ -64,7 +164,29 @@ pub(crate) struct Segment {
     pub(crate) needs_mode: bool,
 }
 
+/// A vector instruction or an access.
+pub(crate) enum Lanes<'a> {
+    Vector(&'a Vector),
+    Access(&'a Access),
+}
+
 impl Segment {
+    /// What strips do, in its order.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lanes<'_>> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Vector(vector) => Some(Lanes::Vector(vector)),
+            Item::Access(access) => Some(Lanes::Access(access)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Access(access) => Some(access),
+            _ => None,
+        })
+    }
+
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
         self.items.iter().filter_map(|item| match item {
             Item::Vector(vector) => Some(vector),
@@ -75,6 +197,9 @@ impl Segment {
 
 /// Fewer vector instructions are as quick one by one.
 const LEAST: usize = 4;
+/// A loop that has fewer vector instructions for an access of memory waits for memory, where the
+/// handlers' prefetches help.
+const DENSE: usize = 4;
 
 /// The bits of a constant.
 pub(crate) fn constant(operand: Operand) -> Option<u32> {
@@ -231,6 +356,7 @@ fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
             Scalar::of(inst, registers).map(Item::Scalar).ok_or(Why::Operation)
         }
         Format::Smem => Load::of(inst, registers).map(Item::Load),
+        Format::Ds | Format::Global | Format::Flat => Access::of(inst, registers).map(Item::Access),
         _ => Vector::of(inst, registers).map(Item::Vector),
     };
     Ok(vec![item?])
@@ -248,6 +374,9 @@ struct Seen {
     masks: Vec<u8>,
     made: Vec<u8>,
     made_bits: u128,
+    /// There was a scalar load, or an access.
+    loaded: bool,
+    accessed: bool,
 }
 
 impl Seen {
@@ -261,7 +390,22 @@ impl Seen {
     fn admits(&mut self, item: &Item, words: u8, looped: bool) -> bool {
         let (scalars, vector) = match item {
             Item::Scalar(scalar) => (scalar.registers(), None),
-            Item::Load(load) => (load.registers(), None),
+            Item::Load(load) => {
+                // All scalar loads come before all accesses.
+                if self.accessed {
+                    return false;
+                }
+                self.loaded = true;
+                (load.registers(), None)
+            }
+            Item::Access(access) => {
+                if looped && self.loaded || access.numbers() & self.made_bits != 0 {
+                    return false;
+                }
+                self.accessed = true;
+                self.numbers |= access.numbers();
+                return true;
+            }
             Item::Vector(vector) => ((0, 0), Some(vector)),
             Item::Branch(_) | Item::Nothing => return true,
         };
@@ -298,8 +442,17 @@ impl Seen {
     }
 }
 
+/// Gives accesses their slots, from one that differs by the code before them.
+fn place_slots(items: &mut [Item]) {
+    let accesses = items.iter_mut().filter_map(|item| match item {
+        Item::Access(access) => Some(access),
+        _ => None,
+    });
+    accesses.enumerate().for_each(|(index, access)| access.slot = index);
+}
+
 /// A loop: all instructions of a block whose last one is a branch to its begin.
-pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers) -> Result<Segment, (usize, Why)> {
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: bool) -> Result<Segment, (usize, Why)> {
     let last = insts.len().saturating_sub(1);
     let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
     let mut items = Vec::new();
@@ -312,12 +465,20 @@ pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers) -> Result<Segmen
             _ if index == last => return Err((index, Why::Branch)),
             _ => self::items(inst, registers).map_err(|why| (index, why))?,
         };
+        if !accesses && here.iter().any(|item| matches!(item, Item::Access(_))) {
+            return Err((index, Why::Form));
+        }
         if !seen.admit(&here, registers.mask_words(), true) {
             return Err((index, Why::Order));
         }
         items.extend(here);
     }
+    place_slots(&mut items);
     let segment = Segment { insts: 0..insts.len(), items, written: seen.written, needs_mode: false };
+    let memory = segment.accesses().filter(|access| access.space != Space::Lds).count();
+    if segment.vectors().count() < DENSE * memory {
+        return Err((0, Why::Short));
+    }
     complete(segment).ok_or((0, Why::Short))
 }
 
@@ -328,7 +489,12 @@ fn complete(mut segment: Segment) -> Option<Segment> {
 }
 
 /// The straight parts of a block, and what lies between them.
-pub(crate) fn straight(insts: &[Inst], registers: &dyn Registers, mut refused: impl FnMut(usize, Why)) -> Vec<Segment> {
+pub(crate) fn straight(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    accesses: bool,
+    mut refused: impl FnMut(usize, Why),
+) -> Vec<Segment> {
     let mut segments = Vec::new();
     let (mut items, mut seen, mut begin) = (Vec::new(), Seen::default(), 0);
     let mut close = |items: &mut Vec<Item>, seen: &mut Seen, begin: usize, end: usize| {
@@ -338,8 +504,18 @@ pub(crate) fn straight(insts: &[Inst], registers: &dyn Registers, mut refused: i
         segments.extend(complete(segment));
     };
     for (index, inst) in insts.iter().enumerate() {
+        let is_kept = |item: &Item| match item {
+            // Memory is the handlers': there is little to win between two of them.
+            Item::Access(access) => accesses && access.space == Space::Lds,
+            _ => true,
+        };
         let here = match self::items(inst, registers) {
-            Ok(here) => here,
+            Ok(here) if here.iter().all(is_kept) => here,
+            Ok(_) => {
+                close(&mut items, &mut seen, begin, index);
+                begin = index + 1;
+                continue;
+            }
             Err(why) => {
                 refused(index, why);
                 close(&mut items, &mut seen, begin, index);

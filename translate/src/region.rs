@@ -11,11 +11,11 @@
 //! the engine can execute the load by itself, and a fault is at its instruction.
 
 use crate::arena::{Arena, Piece};
-use crate::assembler::{at, Assembler, When};
-use crate::context::{end, Context, TRACE_WORDS};
+use crate::assembler::{at, Assembler, Label, When};
+use crate::context::{end, Context, KEPT_ROWS, TRACE_WORDS};
 use crate::emit::{Emit, MaskPlace, Src};
 use crate::ops::How;
-use crate::plan::{Item, Load, Segment, Source, Vector};
+use crate::plan::{Access, Item, Lanes, Load, Segment, Source, Space, Vector};
 use crate::scalar::{self, CONTEXT, SCALARS};
 use crate::width::{self, Width};
 use crate::{Registers, Why};
@@ -56,6 +56,14 @@ pub struct Region {
     /// MODE has to be the usual one.
     pub needs_mode: bool,
     has_loads: bool,
+    has_accesses: bool,
+    /// Bytes of memory that a lane loads in a round.
+    pub lane_bytes: u32,
+    /// Rows that it writes: strips with accesses keep them.
+    rows: Box<[u16]>,
+    width: Width,
+    /// Rows are not put back.
+    loses_rows: bool,
     /// A loop is left although its branch is taken.
     is_left_early: bool,
 }
@@ -74,6 +82,7 @@ struct Trace {
 struct Places {
     sources: [Option<i64>; 3],
     mask: Option<i64>,
+    base: Option<i64>,
 }
 
 fn field(offset: usize) -> i64 {
@@ -123,7 +132,7 @@ impl Slice<'_> {
         }
     }
 
-    fn load(&mut self, load: &Load, missed: crate::assembler::Label) {
+    fn load(&mut self, load: &Load, missed: Label) {
         let asm = &mut self.asm;
         asm.load64(Register::RSI, at(SCALARS, 4 * i64::from(load.base)));
         if let Some(n) = load.offset {
@@ -186,6 +195,10 @@ fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sl
                 }
                 places.push(place);
             }
+            Item::Access(access) => {
+                let base = access.base.and_then(|n| slice.place(n, 2));
+                places.push(Places { base, ..Places::default() });
+            }
             Item::Nothing => {}
         }
     }
@@ -238,18 +251,30 @@ struct Use {
 
 fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
     let mut uses: BTreeMap<u16, Use> = BTreeMap::new();
-    for vector in segment.vectors() {
-        for source in vector.sources.iter().flatten() {
-            if let Source::Row(row) = source {
-                let known = uses.entry(*row).or_default();
-                known.times += 1;
-                known.live |= !known.written;
+    let read = |uses: &mut BTreeMap<u16, Use>, row: u16| {
+        let known = uses.entry(row).or_default();
+        known.times += 1;
+        known.live |= !known.written;
+    };
+    let write = |uses: &mut BTreeMap<u16, Use>, row: u16| {
+        let known = uses.entry(row).or_default();
+        known.times += 1;
+        known.written = true;
+    };
+    for item in segment.lanes() {
+        match item {
+            Lanes::Vector(vector) => {
+                for source in vector.sources.iter().flatten() {
+                    if let Source::Row(row) = source {
+                        read(&mut uses, *row);
+                    }
+                }
+                vector.row.into_iter().for_each(|row| write(&mut uses, row));
             }
-        }
-        if let Some(row) = vector.row {
-            let known = uses.entry(row).or_default();
-            known.times += 1;
-            known.written = true;
+            Lanes::Access(access) => {
+                access.addresses().for_each(|row| read(&mut uses, row));
+                access.rows().for_each(|row| write(&mut uses, row));
+            }
         }
     }
     uses
@@ -343,6 +368,73 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
     }
 }
 
+/// What all accesses by the same addresses reach beyond them, by row and how often it was written
+/// before.
+#[derive(Default)]
+struct Reach {
+    ends: HashMap<(u16, u32), u32>,
+    written: HashMap<u16, u32>,
+}
+
+impl Reach {
+    fn key(&self, access: &Access) -> (u16, u32) {
+        (access.address, self.written.get(&access.address).copied().unwrap_or(0))
+    }
+
+    fn wrote(&mut self, rows: impl IntoIterator<Item = u16>) {
+        rows.into_iter().for_each(|row| *self.written.entry(row).or_default() += 1);
+    }
+
+    /// Of a segment, from whose begin they are read again.
+    fn of(segment: &Segment) -> Reach {
+        let mut reach = Reach::default();
+        for item in segment.lanes() {
+            match item {
+                Lanes::Vector(vector) => reach.wrote(vector.row),
+                Lanes::Access(access) if access.space == Space::Lds => {
+                    let key = reach.key(access);
+                    let end = reach.ends.entry(key).or_default();
+                    *end = access.end().max(*end);
+                    reach.wrote(access.rows());
+                }
+                Lanes::Access(access) => reach.wrote(access.rows()),
+            }
+        }
+        reach.written.clear();
+        reach
+    }
+}
+
+/// Where the base of an access is.
+fn base(access: &Access, place: Places) -> iced_x86::MemoryOperand {
+    match (place.base, access.base) {
+        (Some(offset), _) => at(Register::R8, offset),
+        (None, n) => at(Register::R9, 4 * i64::from(n.unwrap_or(0))),
+    }
+}
+
+fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is_guessed: bool) {
+    e.begin();
+    let base = base(access, place);
+    let look = e.look(access, base, end, out, is_guessed);
+    // A part may write the row that the next one has its addresses in.
+    let hazard = access.rows().any(|row| access.addresses().contains(&row));
+    let to: Vec<Register> = access.rows().map(|row| if hazard { e.temp() } else { e.row_destination(row) }).collect();
+    for (part, to) in to.chunks(access.words.into()).enumerate() {
+        e.load_words(access, look, part, to, base, out);
+    }
+    for (row, from) in access.rows().zip(&to) {
+        match e.row_source(row) {
+            Src::Reg(home) => e.mov(home, Src::Reg(*from)),
+            _ => e.settle(row, *from),
+        }
+        e.forget_row(row);
+    }
+}
+
+/// Registers that strips with accesses save.
+const KEPT: [Register; 3] = [Register::RBX, Register::RBP, Register::R12];
+
 /// The code of the strips, and its constants.
 fn strips(
     segment: &Segment,
@@ -357,7 +449,11 @@ fn strips(
     let first = homes.values().max().map_or(0, |most| most + 1);
     let mut e = Emit::new(width, homes, first);
     e.mends_all = sabotage.has(Switch::MendAll);
-    let (head, round, next, skip) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
+    let accesses = segment.accesses().next().is_some();
+    let (head, round, next, skip, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
+    if accesses {
+        KEPT.into_iter().for_each(|register| e.asm.push(register));
+    }
     e.asm.move64(Register::R9, Register::RSI);
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
@@ -372,10 +468,47 @@ fn strips(
         // Strips do not go as far as the slice.
         e.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::R10D, 1u32));
     }
+    let mut reach = Reach::of(segment);
+    let is_guessed = sabotage.has(Switch::GuessedShape);
+    if accesses {
+        e.begin_accesses(out);
+        e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
+        for (index, (row, known)) in uses.iter().filter(|(_, known)| known.written).enumerate() {
+            e.begin();
+            e.save(*row, known.live, at(Register::RAX, 256 * field(index)));
+        }
+        let stays = |access: &Access| {
+            let mut rows = access.addresses();
+            looped && rows.all(|row| uses.get(&row).is_none_or(|known| !known.written))
+        };
+        // What does not change in the loop is looked at before it.
+        for (item, place) in segment.lanes().zip(places) {
+            if let Lanes::Access(access) = item {
+                if stays(access) && place.base.is_none() {
+                    e.begin();
+                    let end = reach.ends.get(&(access.address, 0)).copied().unwrap_or(0);
+                    e.look(access, base(access, *place), end, out, is_guessed);
+                }
+            }
+        }
+    }
     e.asm.bind(round);
     e.forget_masks();
-    for (item, place) in segment.vectors().zip(places) {
-        vector(&mut e, item, *place, sabotage.has(Switch::SwappedSources));
+    for (item, place) in segment.lanes().zip(places) {
+        match item {
+            Lanes::Vector(item) => {
+                vector(&mut e, item, *place, sabotage.has(Switch::SwappedSources));
+                if let Some(row) = item.row {
+                    e.forget_row(row);
+                    reach.wrote([row]);
+                }
+            }
+            Lanes::Access(item) => {
+                let end = reach.ends.get(&reach.key(item)).copied().unwrap_or(0);
+                access(&mut e, item, *place, end, out, is_guessed);
+                reach.wrote(item.rows());
+            }
+        }
     }
     if looped {
         e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::R8, i32::try_from(bytes).ok()?));
@@ -392,9 +525,26 @@ fn strips(
     e.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
     e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
     e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+    if accesses {
+        let kept = at(Register::RDX, field(offset_of!(Context, kept)));
+        e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(width.lanes())));
+        e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+    }
     e.asm.jump_if(When::Below, head);
+    let leave = e.asm.label();
+    e.asm.bind(leave);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+    if accesses {
+        KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
+    }
     e.asm.ret();
+    if accesses {
+        e.asm.bind(out);
+        e.asm.store32(at(Register::RDX, field(offset_of!(Context, left))), Register::R10D);
+        let how = at(Register::RDX, field(offset_of!(Context, end)));
+        e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::MISSED));
+        e.asm.jump(leave);
+    }
     e.asm.bind(skip);
     let mut made: Vec<u8> = segment.vectors().filter_map(|vector| vector.out).collect();
     made.sort_unstable();
@@ -420,7 +570,7 @@ impl Region {
         let (scalars, bytes, places) =
             slice(segment, registers.mask_words(), looped, sabotage.has(Switch::LateScalars))?;
         // Operations that need many temporaries leave fewer registers to rows.
-        let attempts: &[usize] = if width.is_wide() { &[24, 20] } else { &[9, 7, 4] };
+        let attempts: &[usize] = if width.is_wide() { &[24, 20] } else { &[9, 7, 4, 1] };
         let (code, pool) = attempts
             .iter()
             .find_map(|most| strips(segment, &places, (width, registers.lanes(), bytes), *most, sabotage))
@@ -428,7 +578,19 @@ impl Region {
         let slice = scalars.map(|code| arena.put(&code)).transpose().map_err(|_| Why::Room)?;
         let strips = arena.put(&code).map_err(|_| Why::Room)?;
         let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
+        let has_accesses = segment.accesses().next().is_some();
+        let rows: Box<[u16]> = uses(segment).iter().filter(|(_, known)| known.written).map(|(row, _)| *row).collect();
+        if has_accesses && rows.len() > KEPT_ROWS {
+            return Err(Why::Encoding);
+        }
+        let memory = segment.accesses().filter(|access| access.space != Space::Lds);
+        let lane_bytes = memory.map(|access| 4 * u32::from(access.parts) * u32::from(access.words)).sum();
         Ok(Region {
+            rows,
+            has_accesses,
+            loses_rows: sabotage.has(Switch::UnkeptRows),
+            lane_bytes,
+            width,
             slice,
             strips,
             pool,
@@ -464,33 +626,64 @@ impl Region {
             // SAFETY: code that was written as such a function, which lives as long as the region.
             unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) }
         };
-        (context.done, context.end) = (1, end::FELL);
         context.pool = self.pool.as_ptr();
-        if let Some(piece) = &self.slice {
-            context.limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
-            let scc = context.scc;
-            // SAFETY: the caller's; the slice touches the registers that it was made for.
-            let before = self.has_loads.then(|| unsafe { scalars.cast::<[u32; 128]>().read() });
-            loop {
-                // SAFETY: as above.
+        let scc = context.scc;
+        let mut limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
+        // SAFETY: the caller's.
+        let before = (self.has_loads || self.has_accesses).then(|| unsafe { scalars.cast::<[u32; 128]>().read() });
+        loop {
+            (context.done, context.end, context.limit) = (1, end::FELL, limit);
+            if let Some(piece) = &self.slice {
+                // SAFETY: the caller's; the slice touches the registers that it was made for.
                 unsafe { function(piece)(rows, scalars, context) };
+            }
+            let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
+            if context.end != end::MISSED {
+                context.kept = context.kept_words.as_mut_ptr();
+                // SAFETY: the caller's; strips touch the rows and masks that they were made for.
+                unsafe { function(&self.strips)(rows, scalars, context) };
                 if context.end != end::MISSED {
-                    break;
+                    return Left::Done { rounds, again };
                 }
-                if let Some(before) = before {
-                    // SAFETY: as above.
-                    unsafe { scalars.cast::<[u32; 128]>().write(before) };
-                }
-                context.scc = scc;
-                if context.done == 0 {
-                    return Left::Missed;
-                }
-                context.limit = context.done;
+                limit = rounds - context.left.min(rounds);
+                // SAFETY: the caller's.
+                unsafe { self.put_back(context, rows, scalars) };
+            } else {
+                limit = rounds;
+            }
+            if let Some(before) = before {
+                // SAFETY: as above.
+                unsafe { scalars.cast::<[u32; 128]>().write(before) };
+            }
+            context.scc = scc;
+            if limit == 0 {
+                return Left::Missed;
             }
         }
-        let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
-        // SAFETY: the caller's; strips touch the rows and masks that they were made for.
-        unsafe { function(&self.strips)(rows, scalars, context) };
-        Left::Done { rounds, again }
+    }
+
+    /// Puts back the rows of the strips that were begun.
+    ///
+    /// # Safety
+    /// As for [`Region::run`].
+    unsafe fn put_back(&self, context: &Context, rows: *mut u8, scalars: *mut u32) {
+        // SAFETY: the wave has all scalar registers.
+        let exec = unsafe { scalars.add(vkfd_isa::Operand::EXEC.into()).cast::<u64>().read_unaligned() };
+        let lanes = usize::from(self.width.lanes());
+        let last = (context.kept.addr() - context.kept_words.as_ptr().addr()) / (4 * lanes);
+        if self.loses_rows {
+            return;
+        }
+        let strips = (0..=last.min(64 / lanes - 1)).filter(|strip| exec >> (strip * lanes) & ((1 << lanes) - 1) != 0);
+        for strip in strips {
+            for (kept, row) in context.kept_words.chunks_exact(64).zip(&self.rows) {
+                let kept = &kept[strip * lanes..(strip + 1) * lanes];
+                // SAFETY: the wave's rows.
+                unsafe {
+                    let row = rows.add(256 * usize::from(*row)).cast::<u32>().add(strip * lanes);
+                    std::ptr::copy_nonoverlapping(kept.as_ptr(), row, lanes);
+                }
+            }
+        }
     }
 }

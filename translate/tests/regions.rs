@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, translate, Context, Left, Mending, Registers, Width};
+use vkfd_translate::{arena::Arena, translate, Accessing, Context, Left, Mending, Registers, Width};
 
 struct Waves;
 
@@ -43,6 +43,10 @@ unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
     for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
         mending.result[lane] = 0x1234_5678;
     }
+}
+
+unsafe extern "sysv64" fn access(_: *mut c_void, _: *mut Accessing) -> u32 {
+    0
 }
 
 fn inst(op: Op, format: Format, dst: u16, src: [Operand; 3]) -> Inst {
@@ -88,8 +92,8 @@ fn run(insts: &[Inst], width: Width, state: &mut State) {
 
 fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
     let mut arena = Arena::default();
-    let mut context = Context::new(load, mend);
-    let regions = translate(insts, &Waves, width, &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+    let mut context = Context::new(load, mend, access);
+    let regions = translate(insts, &Waves, (width, true), &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
     assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
     for region in regions {
         let (rows, scalars) = (state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr());
@@ -235,8 +239,9 @@ fn code_that_no_region_has_is_reported() {
         let mut refused = Vec::new();
         let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
         let insts = [add, add, add, sine, add, add, add, add];
-        let regions =
-            translate(&insts, &Waves, width, &mut arena, &Switches::NONE, |op, why| refused.push((op, why.name())));
+        let regions = translate(&insts, &Waves, (width, true), &mut arena, &Switches::NONE, |op, why| {
+            refused.push((op, why.name()))
+        });
         assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);
         assert_eq!(refused, [(Op::VSinF32, "operation")]);
     }
