@@ -21,12 +21,15 @@ pub type Mend = unsafe extern "sysv64" fn(user: *mut c_void, mend: *mut Mending)
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mending {
-    /// The source.
-    pub source: [u32; STRIP],
+    /// The sources.
+    pub sources: [[u32; STRIP]; 3],
     /// The results: of the lanes that are not asked for, they are complete.
     pub result: [u32; STRIP],
     /// A bit for each lane that is asked for.
     pub lanes: u32,
+    /// A mask that the operation reads, and the one that it writes: zeros but for these lanes.
+    pub inward: u32,
+    pub out: u32,
     /// The operation's number in [`vkfd_isa::Op::ALL`].
     pub op: u32,
 }
@@ -144,7 +147,7 @@ impl Context {
         let mut trace_words = vec![0; TRACE_WORDS].into_boxed_slice();
         Box::new(Context {
             spill: [0; SPILL],
-            mending: Mending { source: [0; STRIP], result: [0; STRIP], lanes: 0, op: 0 },
+            mending: Mending { sources: [[0; STRIP]; 3], result: [0; STRIP], lanes: 0, inward: 0, out: 0, op: 0 },
             accessing: Accessing {
                 low: [0; STRIP],
                 high: [0; STRIP],

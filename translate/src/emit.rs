@@ -598,7 +598,7 @@ impl Emit {
     }
 
     /// Has the engine compute an operation of singles where the mask is.
-    pub(crate) fn mend(&mut self, op: Op, mask: Mask, source: Register, value: Register) {
+    pub(crate) fn mend(&mut self, op: Op, mask: Mask, sources: &[Src], value: Register, inward: Option<Mask>) {
         let mender = *self.mender.get_or_insert_with(|| self.asm.label());
         let field = |offset: usize| i64::try_from(offset_of!(Context, mending) + offset).unwrap_or(0);
         let store = width::STORE.of(self.width);
@@ -610,11 +610,59 @@ impl Emit {
         self.asm.store32(at(Register::RDX, field(offset_of!(Mending, lanes))), Register::EAX);
         let number = at(Register::RDX, field(offset_of!(Mending, op)));
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, number, u32::from(op as u16)));
-        let (sources, results) = (field(offset_of!(Mending, source)), field(offset_of!(Mending, result)));
-        self.asm.add(Instruction::with2(store, at(Register::RDX, sources), source));
+        if let Some(inward) = inward {
+            let lanes = match inward {
+                Mask::K(k) => Instruction::with2(Code::VEX_Kmovw_r32_kr, Register::EAX, k),
+                Mask::V(v) => Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, v),
+            };
+            self.asm.add(lanes);
+            self.asm.store32(at(Register::RDX, field(offset_of!(Mending, inward))), Register::EAX);
+        }
+        let results = field(offset_of!(Mending, result));
+        let before = self.taken;
+        for (index, source) in sources.iter().enumerate() {
+            let source = self.reg(*source);
+            let place = field(offset_of!(Mending, sources) + 64 * index);
+            self.asm.add(Instruction::with2(store, at(Register::RDX, place), source));
+            self.taken = before;
+        }
         self.asm.add(Instruction::with2(store, at(Register::RDX, results), value));
         self.asm.call(mender);
         self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, at(Register::RDX, results)));
+    }
+
+    /// The mask that the engine's operation has made, of the lanes that were asked for.
+    pub(crate) fn mended_mask(&mut self, mask: Mask) {
+        let place =
+            at(Register::RDX, i64::try_from(offset_of!(Context, mending) + offset_of!(Mending, out)).unwrap_or(0));
+        match mask {
+            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, place)),
+            Mask::V(v) => {
+                self.asm.load32(Register::EAX, place);
+                self.spread(v);
+            }
+        }
+    }
+
+    /// A mask without lanes.
+    pub(crate) fn no_lanes(&mut self, mask: Mask) {
+        match mask {
+            Mask::K(k) => self.asm.add(Instruction::with3(Code::VEX_Kxorw_kr_kr_kr, k, k, k)),
+            Mask::V(v) => self.op(width::XOR, v, Src::Reg(v), Src::Reg(v)),
+        }
+    }
+
+    /// Where an exponent is not from `low` to `high`.
+    pub(crate) fn beyond(&mut self, a: Src, low: u32, high: u32) -> Mask {
+        let power = self.temp();
+        self.either(width::AND, power, a, Src::Const(EXPONENT));
+        self.op(width::SUB, power, Src::Reg(power), Src::Const(low << 23));
+        self.compared(Src::Reg(power), Src::Const((high - low) << 23), Order::Greater, false)
+    }
+
+    /// Integers of singles, towards zero. What is out of range is the least one.
+    pub(crate) fn truncate(&mut self, d: Register, a: Src) {
+        self.op1(width::TO_INT, d, a);
     }
 
     /// The cold code and the routine of [`Emit::mend`].

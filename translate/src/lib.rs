@@ -19,6 +19,7 @@
 //! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
 //! | `assembler` | the host's instructions |
 //! | [`arena`] | memory for code, never writable and executable at once |
+//! | `host` | whether the processor hands NaNs on as the table of operations has it |
 //! | `context` | what machine code and the engine share |
 //!
 //! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16 and
@@ -30,6 +31,7 @@ pub mod arena;
 mod assembler;
 mod context;
 mod emit;
+mod host;
 mod ops;
 mod plan;
 mod region;
@@ -37,6 +39,7 @@ mod scalar;
 mod width;
 
 pub use context::{Accessing, Context, Mending};
+pub use host::is_exact;
 pub use region::{Left, Region, ROUNDS};
 pub use width::Width;
 
@@ -101,7 +104,7 @@ impl Why {
 /// Whether there are instructions with this operation that are translated.
 #[must_use]
 pub fn has(op: Op) -> bool {
-    ops::operation(op).is_some() || scalar::has(op)
+    ops::operation(op).is_some() || scalar::has(op) || plan::is_two(op)
 }
 
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except

@@ -11,7 +11,7 @@ use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 use std::ops::Range;
-use vkfd_isa::{Extension, Format, Inst, Op, Operand};
+use vkfd_isa::{Extension, Format, Inst, Mods, Op, Operand};
 
 /// A source of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Vector {
     /// The row that it writes, unless it compares.
     pub(crate) row: Option<u16>,
     pub(crate) sources: [Option<Source>; 3],
+    /// The high words of sources of 64 bits.
+    pub(crate) high: [Option<Source>; 3],
     /// Sources that are negated, and that have their absolute values before that.
     pub(crate) neg: u8,
     pub(crate) abs: u8,
@@ -269,6 +271,117 @@ impl Load {
     }
 }
 
+/// The register so many behind another.
+fn behind(operand: Operand, count: u16) -> Option<Operand> {
+    Some(match operand {
+        Operand::Vgpr(n) => Operand::Vgpr(n.checked_add(count)?),
+        Operand::Agpr(n) => Operand::Agpr(n.checked_add(count)?),
+        Operand::Scalar(n) => Operand::Scalar(n.checked_add(count.try_into().ok()?)?),
+        _ => return None,
+    })
+}
+
+/// The high word of a source of 64 bits.
+fn high_source(operand: Operand, registers: &dyn Registers) -> Option<Source> {
+    Some(match operand {
+        Operand::Vgpr(_) | Operand::Agpr(_) => Source::Row(registers.row(behind(operand, 1)?)?),
+        Operand::Scalar(_) => Source::Scalar(registers.scalar(operand, 2)? + 1),
+        Operand::Int(value) => Source::Constant(if value < 0 { u32::MAX } else { 0 }),
+        _ => return None,
+    })
+}
+
+/// Whether an operation is translated as two.
+pub(crate) fn is_two(op: Op) -> bool {
+    matches!(
+        op,
+        Op::VPkFmaF32
+            | Op::VPkMulF32
+            | Op::VPkAddF32
+            | Op::VMovB64
+            | Op::VLshlrevB64
+            | Op::VLshrrevB64
+            | Op::VAshrrevI64
+    )
+}
+
+/// Operations on both words of a lane that are two of 32 bits: the low one and the high one.
+fn halves(inst: &Inst) -> Option<[Inst; 2]> {
+    let mods = &inst.mods;
+    if inst.extension != Extension::None || mods.clamp || mods.omod != 0 {
+        return None;
+    }
+    let pair = |operand| behind(operand, 1);
+    let make = |op, dst, src| Inst { op, dst, src, mods: Mods::default(), sdst: Operand::None, ..*inst };
+    let none = Operand::None;
+    let high_dst = pair(inst.dst)?;
+    let plain = (mods.neg, mods.abs, mods.op_sel) == (0, 0, 0);
+    let packed = match inst.op {
+        Op::VPkFmaF32 => Some(Op::VFmaF32),
+        Op::VPkMulF32 => Some(Op::VMulF32),
+        Op::VPkAddF32 => Some(Op::VAddF32),
+        _ => None,
+    };
+    if let Some(op) = packed {
+        let half = |high: bool| {
+            let (choose, neg) = if high { (mods.op_sel_hi, mods.neg_hi) } else { (mods.op_sel, mods.neg) };
+            let mut src = inst.src;
+            for (index, source) in src.iter_mut().enumerate() {
+                if choose >> index & 1 != 0 && *source != none {
+                    // A constant is the low word; the high one is zero.
+                    *source = pair(*source).unwrap_or(Operand::Int(0));
+                }
+            }
+            let dst = if high { high_dst } else { inst.dst };
+            Inst { format: Format::Vop3, mods: Mods { neg, ..Mods::default() }, ..make(op, dst, src) }
+        };
+        return Some([half(false), half(true)]);
+    }
+    let by = || match inst.src[0] {
+        Operand::Int(value) => u8::try_from(value).ok().filter(|by| (1..32).contains(by)),
+        _ => None,
+    };
+    let number = |by: u8| Some(Operand::Int(by.try_into().ok()?));
+    let (low, high) = (inst.src[1], pair(inst.src[1]));
+    let vop3 = |inst: Inst| Inst { format: Format::Vop3, ..inst };
+    match inst.op {
+        Op::VMovB64 if plain => {
+            let source = inst.src[0];
+            let high = match source {
+                Operand::Int(value) => Operand::Int(if value < 0 { -1 } else { 0 }),
+                _ => pair(source)?,
+            };
+            Some([make(Op::VMovB32, inst.dst, [source, none, none]), make(Op::VMovB32, high_dst, [high, none, none])])
+        }
+        Op::VLshlrevB64 if plain => {
+            let by = by()?;
+            Some([
+                vop3(make(Op::VLshlrevB32, inst.dst, [number(by)?, low, none])),
+                vop3(make(Op::VAlignbitB32, high_dst, [high?, low, number(32 - by)?])),
+            ])
+        }
+        Op::VLshrrevB64 | Op::VAshrrevI64 if plain => {
+            let by = by()?;
+            let op = if inst.op == Op::VLshrrevB64 { Op::VLshrrevB32 } else { Op::VAshrrevI32 };
+            Some([
+                vop3(make(Op::VAlignbitB32, inst.dst, [high?, low, number(by)?])),
+                vop3(make(op, high_dst, [number(by)?, high?, none])),
+            ])
+        }
+        _ => None,
+    }
+}
+
+/// Two instructions that both read before either of them writes.
+fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+    let (one, two) = (Vector::of(one, registers)?, Vector::of(two, registers)?);
+    match (two.reads(one.row), one.reads(two.row)) {
+        (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
+        (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
+        (true, true) => Err(Why::Order),
+    }
+}
+
 impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
@@ -291,20 +404,21 @@ impl Vector {
                 _ => Source::Constant(constant(operand)?),
             })
         };
-        let count = match operation.how {
-            How::Unary(_) => 1,
-            How::Ternary(_) => 3,
-            _ => 2,
-        };
-        let mut sources = [None; 3];
+        let count = operation.how.sources();
+        let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
             let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
             *slot = Some(source(operand).ok_or(Why::Form)?);
+            if operation.how.pairs() >> index & 1 != 0 {
+                high[index] = Some(high_source(operand, registers).ok_or(Why::Form)?);
+            }
         }
         let mask = |operand| registers.mask(operand).ok_or(Why::Form);
         let (mut out, mut inward) = (None, None);
         match operation.how {
-            How::Compare(_) => out = Some(mask(inst.dst)?),
+            How::Compare(_) | How::Compare64(..) => out = Some(mask(inst.dst)?),
+            How::Scale | How::Multiply64 => out = Some(mask(inst.sdst)?),
+            How::Unscale => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             // A half of a dual instruction has VCC.
             How::Choose if inst.format == Format::Vopd => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             How::Choose => inward = Some(mask(inst.src[2])?),
@@ -317,21 +431,35 @@ impl Vector {
             _ => {}
         }
         let row = match operation.how {
-            How::Compare(_) => None,
+            How::Compare(_) | How::Compare64(..) => None,
             _ => Some(registers.row(inst.dst).ok_or(Why::Form)?),
         };
-        Ok(Vector { operation, row, sources, neg: mods.neg, abs: mods.abs, out, inward })
+        if matches!(operation.how, How::Multiply64) {
+            behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
+        }
+        Ok(Vector { operation, row, sources, high, neg: mods.neg, abs: mods.abs, out, inward })
     }
 
     /// Whether it reads a row.
     fn reads(&self, row: Option<u16>) -> bool {
-        row.is_some_and(|row| self.sources.contains(&Some(Source::Row(row))))
+        row.is_some_and(|row| self.all_sources().any(|source| source == Source::Row(row)))
+    }
+
+    /// Its sources, with the high words of those of 64 bits.
+    pub(crate) fn all_sources(&self) -> impl Iterator<Item = Source> + '_ {
+        self.sources.iter().chain(&self.high).flatten().copied()
+    }
+
+    /// The rows that it writes.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = u16> {
+        let second = self.row.filter(|_| matches!(self.operation.how, How::Multiply64)).map(|row| row + 1);
+        self.row.into_iter().chain(second)
     }
 
     /// Scalar registers that it reads as numbers.
     fn numbers(&self) -> u128 {
-        self.sources.iter().flatten().fold(0, |all, source| match source {
-            Source::Scalar(n) => all | bits(*n, 1),
+        self.all_sources().fold(0, |all, source| match source {
+            Source::Scalar(n) => all | bits(n, 1),
             _ => all,
         })
     }
@@ -343,13 +471,10 @@ fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
         return Ok(vec![Item::Nothing]);
     }
     if let Some(second) = inst.second() {
-        let (one, two) = (Vector::of(inst, registers)?, Vector::of(&second, registers)?);
-        // Both halves read before either of them writes.
-        return match (two.reads(one.row), one.reads(two.row)) {
-            (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
-            (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
-            (true, true) => Err(Why::Order),
-        };
+        return together(inst, &second, registers);
+    }
+    if let Some([low, high]) = halves(inst) {
+        return together(&low, &high, registers);
     }
     let item = match inst.format {
         Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => {

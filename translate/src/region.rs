@@ -14,7 +14,7 @@ use crate::arena::{Arena, Piece};
 use crate::assembler::{at, Assembler, Label, When};
 use crate::context::{end, Context, KEPT_ROWS, TRACE_WORDS};
 use crate::emit::{Emit, MaskPlace, Src};
-use crate::ops::How;
+use crate::ops::{self, How};
 use crate::plan::{Access, Item, Lanes, Load, Segment, Source, Space, Vector};
 use crate::scalar::{self, CONTEXT, SCALARS};
 use crate::width::{self, Width};
@@ -81,6 +81,7 @@ struct Trace {
 #[derive(Clone, Copy, Default)]
 struct Places {
     sources: [Option<i64>; 3],
+    high: [Option<i64>; 3],
     mask: Option<i64>,
     base: Option<i64>,
 }
@@ -188,6 +189,11 @@ fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sl
                         *place = slice.place(*n, 1);
                     }
                 }
+                for (source, place) in vector.high.iter().zip(&mut place.high) {
+                    if let Some(Source::Scalar(n)) = source {
+                        *place = slice.place(*n, 1);
+                    }
+                }
                 if let Some(n) = vector.inward {
                     // What a vector instruction has made is in the register itself.
                     let made = places_made(segment, vector, n);
@@ -264,12 +270,12 @@ fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
     for item in segment.lanes() {
         match item {
             Lanes::Vector(vector) => {
-                for source in vector.sources.iter().flatten() {
+                for source in vector.all_sources() {
                     if let Source::Row(row) = source {
-                        read(&mut uses, *row);
+                        read(&mut uses, row);
                     }
                 }
-                vector.row.into_iter().for_each(|row| write(&mut uses, row));
+                vector.rows().for_each(|row| write(&mut uses, row));
             }
             Lanes::Access(access) => {
                 access.addresses().for_each(|row| read(&mut uses, row));
@@ -296,16 +302,21 @@ fn homes(uses: &BTreeMap<u16, Use>, most: usize, looped: bool, sabotage: &Switch
     homes
 }
 
-fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
-    let source = match vector.sources[index] {
+/// A word of a source, by its place in the trace if it has one.
+fn word(e: &Emit, source: Option<Source>, place: Option<i64>) -> Src {
+    match source {
         Some(Source::Row(row)) => e.row_source(row),
-        Some(Source::Scalar(n)) => Src::All(match place.sources[index] {
+        Some(Source::Scalar(n)) => Src::All(match place {
             Some(offset) => at(Register::R8, offset),
             None => at(Register::R9, 4 * i64::from(n)),
         }),
         Some(Source::Constant(word)) => Src::Const(word),
         None => Src::Const(0),
-    };
+    }
+}
+
+fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
+    let source = word(e, vector.sources[index], place.sources[index]);
     let (abs, neg) = (vector.abs >> index & 1 != 0, vector.neg >> index & 1 != 0);
     if !abs && !neg {
         return source;
@@ -335,6 +346,41 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
         })
     };
     match vector.operation.how {
+        How::Compare64(order, signed) => {
+            let [high_a, high_b] = [0, 1].map(|index| word(e, vector.high[index], place.high[index]));
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| {
+                ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
+            });
+        }
+        How::Multiply64 => {
+            let high = word(e, vector.high[2], place.high[2]);
+            let to = [e.temp(), e.temp()];
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, [a, b], [c, high]));
+            for (row, from) in vector.rows().zip(to) {
+                let to = e.row_destination(row);
+                e.mov(to, Src::Reg(from));
+                e.settle(row, to);
+            }
+        }
+        How::Scale => {
+            let value = e.temp();
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::scale(e, value, mask, [a, b, c]));
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            e.mov(to, Src::Reg(value));
+            e.settle(row, to);
+        }
+        How::Unscale | How::Fixup => {
+            let value = e.temp();
+            match inward(e) {
+                Some(mask) => ops::unscale(e, value, mask, [a, b, c]),
+                None => ops::fixup(e, value, [a, b, c]),
+            }
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            e.mov(to, Src::Reg(value));
+            e.settle(row, to);
+        }
         How::Compare(write) => e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, mask, a, b)),
         How::Carry(carry) => {
             let value = e.temp();
@@ -390,7 +436,7 @@ impl Reach {
         let mut reach = Reach::default();
         for item in segment.lanes() {
             match item {
-                Lanes::Vector(vector) => reach.wrote(vector.row),
+                Lanes::Vector(vector) => reach.wrote(vector.rows()),
                 Lanes::Access(access) if access.space == Space::Lds => {
                     let key = reach.key(access);
                     let end = reach.ends.entry(key).or_default();
@@ -498,7 +544,7 @@ fn strips(
         match item {
             Lanes::Vector(item) => {
                 vector(&mut e, item, *place, sabotage.has(Switch::SwappedSources));
-                if let Some(row) = item.row {
+                for row in item.rows() {
                     e.forget_row(row);
                     reach.wrote([row]);
                 }

@@ -166,7 +166,7 @@ pub(super) struct Check {
 
 impl Native {
     pub(super) fn new(how: Translation) -> Option<Native> {
-        how.width.is_there().then(|| Native {
+        vkfd_translate::is_exact(how.width).then(|| Native {
             how,
             arena: Arena::default(),
             context: Context::new(load, mend, access),
@@ -466,9 +466,22 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
 unsafe extern "sysv64" fn mend(user: *mut c_void, mending: *mut Mending) {
     // SAFETY: as in `load`; the context's own, which code uses only before and behind this.
     let (cx, mending) = unsafe { (&mut *user.cast::<Cx>(), &mut *mending) };
-    let Some(function) = Op::ALL.get(mending.op as usize).and_then(|&op| Function::of(op)) else { return };
-    for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
-        let words = [mending.source[lane], 0, 0];
-        mending.result[lane] = function.lane(cx.wave, lane, 0, words, false) as u32;
+    let Some(&op) = Op::ALL.get(mending.op as usize) else { return };
+    let words = |mending: &Mending, lane: usize| mending.sources.map(|source| source[lane]);
+    let lanes = mending.lanes;
+    let active = (0..16).filter(|lane| lanes >> lane & 1 != 0);
+    mending.out = 0;
+    if op == Op::VDivScaleF32 {
+        for lane in active {
+            let (value, bit) = reference::div_scale32(cx.wave.mode, words(mending, lane));
+            mending.result[lane] = value;
+            mending.out |= u32::from(bit) << lane;
+        }
+        return;
+    }
+    let Some(function) = Function::of(op) else { return };
+    for lane in active {
+        let value = function.lane(cx.wave, lane, mending.inward.into(), words(mending, lane), false);
+        mending.result[lane] = value as u32;
     }
 }

@@ -115,4 +115,13 @@ impl Emit {
         let exec = self.exec_vector();
         self.spread(exec);
     }
+
+    /// The active lanes.
+    pub(crate) fn active(&self) -> Mask {
+        if self.width.is_wide() {
+            Mask::K(EXEC)
+        } else {
+            Mask::V(self.exec_vector())
+        }
+    }
 }
