@@ -323,15 +323,14 @@ pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Sr
     e.mul_high(high, a, b);
     e.op(width::MUL, low, a, b);
     e.op(width::ADD, low, Src::Reg(low), c[0]);
-    let one = e.temp();
+    let (one, round) = (e.temp(), e.temp());
+    e.mov(round, Src::Const(u32::MAX));
     e.op(width::ADD, high, Src::Reg(high), c[1]);
     e.compare(out, Src::Reg(high), c[1], Order::Less, false);
     e.op(width::ADD, one, Src::Reg(high), Src::Const(1));
     let carry = e.once(|e| e.compared(Src::Reg(low), c[0], Order::Less, false));
     e.blend(high, carry, Src::Reg(one));
     // Both carries: the high word has become zero by the second one.
-    let round = e.temp();
-    e.mov(round, Src::Const(u32::MAX));
     e.blend(round, carry, Src::Reg(high));
     let more = e.once(|e| e.compared(Src::Reg(round), Src::Const(0), Order::Equal, false));
     e.unite(out, more);

@@ -7,11 +7,17 @@
 //! Instructions that write EXEC are in no region. A loop is a region only if none of its rounds has
 //! such an instruction.
 
+mod access;
+mod pairs;
+
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
+pub(crate) use access::{Access, Space};
+pub(crate) use pairs::is_two;
+use pairs::{behind, halves, high_source};
 use std::ops::Range;
-use vkfd_isa::{Extension, Format, Inst, Mods, Op, Operand};
+use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
 /// A source of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,105 +50,6 @@ pub(crate) struct Load {
     pub(crate) imm: i32,
     pub(crate) words: u8,
     pub(crate) dst: u8,
-}
-
-/// What an access loads from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    Lds,
-    Global,
-    Flat,
-}
-
-/// A load of all lanes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
-    pub(crate) space: Space,
-    /// The row of the addresses; without a scalar base, memory has their high words in the next.
-    pub(crate) address: u16,
-    pub(crate) base: Option<u8>,
-    /// What is added to the addresses, of each part.
-    pub(crate) offsets: [i32; 2],
-    /// One part or two, and the words of each.
-    pub(crate) parts: u8,
-    pub(crate) words: u8,
-    /// The first of the rows that it writes.
-    pub(crate) row: u16,
-    /// The place where the code keeps its page.
-    pub(crate) slot: usize,
-}
-
-impl Access {
-    fn of(inst: &Inst, registers: &dyn Registers) -> Result<Access, Why> {
-        let memory = &inst.memory;
-        let (space, parts, words, unit) = match (inst.format, inst.op) {
-            (Format::Ds, Op::DsReadB32) => (Space::Lds, 1, 1, 0),
-            (Format::Ds, Op::DsReadB64) => (Space::Lds, 1, 2, 0),
-            (Format::Ds, Op::DsReadB96) => (Space::Lds, 1, 3, 0),
-            (Format::Ds, Op::DsReadB128) => (Space::Lds, 1, 4, 0),
-            (Format::Ds, Op::DsRead2B32) => (Space::Lds, 2, 1, 4),
-            (Format::Ds, Op::DsRead2B64) => (Space::Lds, 2, 2, 8),
-            (Format::Ds, Op::DsRead2st64B32) => (Space::Lds, 2, 1, 256),
-            (Format::Ds, Op::DsRead2st64B64) => (Space::Lds, 2, 2, 512),
-            (Format::Global, Op::GlobalLoadDword) => (Space::Global, 1, 1, 0),
-            (Format::Global, Op::GlobalLoadDwordx2) => (Space::Global, 1, 2, 0),
-            (Format::Flat, Op::FlatLoadDword) => (Space::Flat, 1, 1, 0),
-            (Format::Flat, Op::FlatLoadDwordx2) => (Space::Flat, 1, 2, 0),
-            _ => return Err(Why::Operation),
-        };
-        if memory.gds || memory.lds || memory.tfe {
-            return Err(Why::Form);
-        }
-        let base = match memory.base {
-            Operand::None | Operand::Scalar(Operand::NULL) => None,
-            _ if space != Space::Global => None,
-            operand => Some(registers.scalar(operand, 2).ok_or(Why::Form)?),
-        };
-        let offsets = match unit {
-            0 => [memory.offset, 0],
-            _ => memory.offsets.map(|offset| i32::from(offset) * unit),
-        };
-        if space == Space::Lds && offsets.into_iter().any(|offset| !(0..0x2_0000).contains(&offset)) {
-            return Err(Why::Form);
-        }
-        let last = |first: Operand, count: u16| {
-            let behind = match first {
-                Operand::Vgpr(n) => Operand::Vgpr(n + count - 1),
-                Operand::Agpr(n) => Operand::Agpr(n + count - 1),
-                operand => operand,
-            };
-            registers.row(behind)
-        };
-        let count = u16::from(parts) * u16::from(words);
-        let wide = space != Space::Lds && base.is_none();
-        let address = registers.row(memory.vaddr).ok_or(Why::Form)?;
-        last(memory.vaddr, if wide { 2 } else { 1 }).ok_or(Why::Form)?;
-        let row = registers.row(inst.dst).ok_or(Why::Form)?;
-        last(inst.dst, count).ok_or(Why::Form)?;
-        Ok(Access { space, address, base, offsets, parts, words, row, slot: 0 })
-    }
-
-    /// Rows that it reads.
-    pub(crate) fn addresses(&self) -> std::ops::Range<u16> {
-        let wide = self.space != Space::Lds && self.base.is_none();
-        self.address..self.address + if wide { 2 } else { 1 }
-    }
-
-    /// Rows that it writes.
-    pub(crate) fn rows(&self) -> std::ops::Range<u16> {
-        self.row..self.row + u16::from(self.parts) * u16::from(self.words)
-    }
-
-    /// What it reaches beyond an address.
-    pub(crate) fn end(&self) -> u32 {
-        let last = self.offsets.into_iter().take(self.parts.into()).max().unwrap_or(0);
-        u32::try_from(last).unwrap_or(0) + 4 * u32::from(self.words)
-    }
-
-    /// Scalar registers that it reads.
-    fn numbers(&self) -> u128 {
-        self.base.map_or(0, |n| bits(n, 2))
-    }
 }
 
 /// An instruction of a region.
@@ -268,107 +175,6 @@ impl Load {
     /// Registers that it reads, and registers that it writes.
     fn registers(&self) -> (u128, u128) {
         (bits(self.base, 2) | self.offset.map_or(0, |n| bits(n, 1)), bits(self.dst, self.words))
-    }
-}
-
-/// The register so many behind another.
-fn behind(operand: Operand, count: u16) -> Option<Operand> {
-    Some(match operand {
-        Operand::Vgpr(n) => Operand::Vgpr(n.checked_add(count)?),
-        Operand::Agpr(n) => Operand::Agpr(n.checked_add(count)?),
-        Operand::Scalar(n) => Operand::Scalar(n.checked_add(count.try_into().ok()?)?),
-        _ => return None,
-    })
-}
-
-/// The high word of a source of 64 bits.
-fn high_source(operand: Operand, registers: &dyn Registers) -> Option<Source> {
-    Some(match operand {
-        Operand::Vgpr(_) | Operand::Agpr(_) => Source::Row(registers.row(behind(operand, 1)?)?),
-        Operand::Scalar(_) => Source::Scalar(registers.scalar(operand, 2)? + 1),
-        Operand::Int(value) => Source::Constant(if value < 0 { u32::MAX } else { 0 }),
-        _ => return None,
-    })
-}
-
-/// Whether an operation is translated as two.
-pub(crate) fn is_two(op: Op) -> bool {
-    matches!(
-        op,
-        Op::VPkFmaF32
-            | Op::VPkMulF32
-            | Op::VPkAddF32
-            | Op::VMovB64
-            | Op::VLshlrevB64
-            | Op::VLshrrevB64
-            | Op::VAshrrevI64
-    )
-}
-
-/// Operations on both words of a lane that are two of 32 bits: the low one and the high one.
-fn halves(inst: &Inst) -> Option<[Inst; 2]> {
-    let mods = &inst.mods;
-    if inst.extension != Extension::None || mods.clamp || mods.omod != 0 {
-        return None;
-    }
-    let pair = |operand| behind(operand, 1);
-    let make = |op, dst, src| Inst { op, dst, src, mods: Mods::default(), sdst: Operand::None, ..*inst };
-    let none = Operand::None;
-    let high_dst = pair(inst.dst)?;
-    let plain = (mods.neg, mods.abs, mods.op_sel) == (0, 0, 0);
-    let packed = match inst.op {
-        Op::VPkFmaF32 => Some(Op::VFmaF32),
-        Op::VPkMulF32 => Some(Op::VMulF32),
-        Op::VPkAddF32 => Some(Op::VAddF32),
-        _ => None,
-    };
-    if let Some(op) = packed {
-        let half = |high: bool| {
-            let (choose, neg) = if high { (mods.op_sel_hi, mods.neg_hi) } else { (mods.op_sel, mods.neg) };
-            let mut src = inst.src;
-            for (index, source) in src.iter_mut().enumerate() {
-                if choose >> index & 1 != 0 && *source != none {
-                    // A constant is the low word; the high one is zero.
-                    *source = pair(*source).unwrap_or(Operand::Int(0));
-                }
-            }
-            let dst = if high { high_dst } else { inst.dst };
-            Inst { format: Format::Vop3, mods: Mods { neg, ..Mods::default() }, ..make(op, dst, src) }
-        };
-        return Some([half(false), half(true)]);
-    }
-    let by = || match inst.src[0] {
-        Operand::Int(value) => u8::try_from(value).ok().filter(|by| (1..32).contains(by)),
-        _ => None,
-    };
-    let number = |by: u8| Some(Operand::Int(by.try_into().ok()?));
-    let (low, high) = (inst.src[1], pair(inst.src[1]));
-    let vop3 = |inst: Inst| Inst { format: Format::Vop3, ..inst };
-    match inst.op {
-        Op::VMovB64 if plain => {
-            let source = inst.src[0];
-            let high = match source {
-                Operand::Int(value) => Operand::Int(if value < 0 { -1 } else { 0 }),
-                _ => pair(source)?,
-            };
-            Some([make(Op::VMovB32, inst.dst, [source, none, none]), make(Op::VMovB32, high_dst, [high, none, none])])
-        }
-        Op::VLshlrevB64 if plain => {
-            let by = by()?;
-            Some([
-                vop3(make(Op::VLshlrevB32, inst.dst, [number(by)?, low, none])),
-                vop3(make(Op::VAlignbitB32, high_dst, [high?, low, number(32 - by)?])),
-            ])
-        }
-        Op::VLshrrevB64 | Op::VAshrrevI64 if plain => {
-            let by = by()?;
-            let op = if inst.op == Op::VLshrrevB64 { Op::VLshrrevB32 } else { Op::VAshrrevI32 };
-            Some([
-                vop3(make(Op::VAlignbitB32, inst.dst, [high?, low, number(by)?])),
-                vop3(make(op, high_dst, [number(by)?, high?, none])),
-            ])
-        }
-        _ => None,
     }
 }
 

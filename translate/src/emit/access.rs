@@ -13,8 +13,9 @@
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
 
 use super::*;
-use crate::context::{Accessing, Known, Slot, KNOWN, SLOTS};
+use crate::context::{Accessing, Context, Known, Slot, KNOWN, SLOTS};
 use crate::plan::{Access, Space};
+use std::mem::offset_of;
 
 /// Rows of addresses whose shape is known.
 #[derive(Clone, Copy, PartialEq)]

@@ -6,7 +6,8 @@ use super::*;
 
 /// Masks that are used one after the other, and double precision.
 impl Emit {
-    /// Makes something that needs mask registers, which but for its result are free again.
+    /// Makes something that needs mask registers, which are free again: its result is to be used
+    /// before the next temporary is taken.
     pub(crate) fn once(&mut self, make: impl FnOnce(&mut Emit) -> Mask) -> Mask {
         let before = (self.masks, self.taken);
         self.masks = 0;

@@ -2,6 +2,7 @@
 //! Masks of lanes: scalar registers as the strips see them, and EXEC.
 
 use super::*;
+use vkfd_isa::Operand;
 
 impl Emit {
     /// The register for a mask that is kept until another takes its place.
