@@ -55,6 +55,30 @@ pub fn chain(signal: libc::c_int, new: Option<libc::sigaction>) -> Option<libc::
     arch::chain(signal, new)
 }
 
+/// A range of code that was made at run time, in which accesses may fault: see [`made_code`].
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[derive(Debug)]
+pub struct MadeCode(usize);
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+impl Drop for MadeCode {
+    fn drop(&mut self) {
+        arch::made::give(self.0);
+    }
+}
+
+/// Has faults in made code go on at the address that RBX has, if both are in the range. `None`: a
+/// process has too many ranges. The range is good until what this returns is dropped.
+///
+/// # Safety
+/// Code in the range has in RBX no address of the range, or one at which it can go on after a
+/// fault of the instruction that is executed.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[must_use]
+pub unsafe fn made_code(range: std::ops::Range<usize>) -> Option<MadeCode> {
+    arch::made::take(&range).map(MadeCode)
+}
+
 /// Copies `len` bytes, in ascending order (a long copy stores its first 64 bytes last); the result
 /// is unspecified if the regions overlap with `dst` above `src`.
 ///

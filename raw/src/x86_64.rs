@@ -16,6 +16,7 @@
 //! `bulk`.
 
 mod lanes;
+pub(super) mod made;
 
 pub(super) use lanes::{copy_lines, copy_lines_avx, copy_lines_past, load_each, store_each};
 
@@ -543,6 +544,12 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         let status = FAULTED | if write { WRITE } else { 0 } | (addr & !(FAULTED | WRITE));
         registers[register(libc::REG_RDX)] = status as i64;
         registers[rip] = resume as i64;
+        return;
+    }
+    let rbx = register(libc::REG_RBX);
+    let (at, next) = (usize::try_from(registers[rip]).unwrap_or(0), usize::try_from(registers[rbx]).unwrap_or(0));
+    if from_kernel && made::resumes(at, next) {
+        registers[rip] = registers[rbx];
         return;
     }
     hand_on(signal, info, context, from_kernel);

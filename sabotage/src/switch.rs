@@ -113,6 +113,8 @@ switches! {
         SwappedSources = "swapped_sources": "In translated code, the first two sources are exchanged.";
         LateScalars = "late_scalars": "Translated vector instructions read scalars as they are after the region.";
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
+        GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
+        UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         BlindMemory = "blind_memory": "The check of memory looks at no access.";
         BlindRace = "blind_race": "The check of races looks at no access.";

@@ -41,6 +41,8 @@ pub enum NoRoom {
 struct Chunk {
     writable: NonNull<u8>,
     executable: NonNull<u8>,
+    /// Faults in the code go on where the code says.
+    faults: Option<vkfd_raw::MadeCode>,
     /// Bytes of the arena's chunks, this one among them. A count: nothing is published with it.
     mapped: Arc<AtomicUsize>,
 }
@@ -77,12 +79,20 @@ impl Chunk {
         let writable = map(&file, libc::PROT_READ | libc::PROT_WRITE)?;
         let executable = map(&file, libc::PROT_READ | libc::PROT_EXEC).inspect_err(|_| unmap(writable))?;
         mapped.fetch_add(CHUNK, Relaxed);
-        Ok(Chunk { writable, executable, mapped: mapped.clone() })
+        let mut chunk = Chunk { writable, executable, faults: None, mapped: mapped.clone() };
+        let begin = executable.addr().get();
+        // SAFETY: code has the address of its way out in RBX, or none of the chunk.
+        chunk.faults = unsafe { vkfd_raw::made_code(begin..begin + CHUNK) };
+        if chunk.faults.is_none() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(chunk)
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        drop(self.faults.take());
         unmap(self.writable);
         unmap(self.executable);
         self.mapped.fetch_sub(CHUNK, Relaxed);

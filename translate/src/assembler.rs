@@ -18,6 +18,7 @@ pub(crate) struct Label(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     Below = 2,
+    Above = 7,
     Zero = 4,
     NotZero = 5,
 }
@@ -76,6 +77,11 @@ impl Assembler {
 
     pub(crate) fn jump_if(&mut self, when: When, to: Label) {
         self.displacement(&[0x0f, 0x80 | when as u8], to);
+    }
+
+    /// `rbx` = the label's address.
+    pub(crate) fn way_out(&mut self, label: Label) {
+        self.displacement(&[0x48, 0x8d, 0x1d], label);
     }
 
     pub(crate) fn call(&mut self, to: Label) {
@@ -169,9 +175,9 @@ impl Pool {
         self.place(&[low, high], 2)
     }
 
-    /// The offset of a vector of eight words.
-    pub(crate) fn eight(&mut self, words: [u32; 8]) -> i64 {
-        self.place(&words, 8)
+    /// The offset of a vector of words.
+    pub(crate) fn vector(&mut self, words: &[u32]) -> i64 {
+        self.place(words, words.len().max(1))
     }
 
     pub(crate) fn into_words(self) -> Box<[u32]> {

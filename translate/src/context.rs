@@ -21,21 +21,92 @@ pub type Mend = unsafe extern "sysv64" fn(user: *mut c_void, mend: *mut Mending)
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mending {
-    /// The source.
-    pub source: [u32; STRIP],
+    /// The sources.
+    pub sources: [[u32; STRIP]; 3],
     /// The results: of the lanes that are not asked for, they are complete.
     pub result: [u32; STRIP],
     /// A bit for each lane that is asked for.
     pub lanes: u32,
+    /// A mask that the operation reads, and the one that it writes: zeros but for these lanes.
+    pub inward: u32,
+    pub out: u32,
     /// The operation's number in [`vkfd_isa::Op::ALL`].
     pub op: u32,
 }
+
+/// What a strip's lanes are to load of memory, and what they have loaded.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Accessing {
+    /// The lanes' addresses: low words, and high ones unless there is a base instead.
+    pub low: [u32; STRIP],
+    pub high: [u32; STRIP],
+    /// The words of each lane.
+    pub result: [[u32; STRIP]; 2],
+    /// What is added to all of them.
+    pub base: u64,
+    /// What the function says: the page of the first lane, as [`Accessing::tag`] has it, and its
+    /// first byte on the host.
+    pub page: u64,
+    pub host: *const u8,
+    /// A bit for each lane that loads.
+    pub lanes: u32,
+    /// Words of a lane.
+    pub words: u32,
+    /// The access is FLAT's.
+    pub flat: u32,
+    /// So often lanes were loaded singly.
+    pub calls: u32,
+}
+
+impl Accessing {
+    /// A page as the code compares it. FLAT's have a bit of their own: none of their pages is near
+    /// an aperture.
+    #[must_use]
+    pub const fn tag(page: u64, flat: bool) -> u64 {
+        page | flat as u64
+    }
+}
+
+/// Loads words for lanes of a strip: whether all of them could be loaded.
+pub type Access = unsafe extern "sysv64" fn(user: *mut c_void, access: *mut Accessing) -> u32;
+
+/// A page that code has accessed since the engine forgot its own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) tag: u64,
+    pub(crate) host: *const u8,
+}
+
+/// No page has this tag.
+const NO_PAGE: Slot = Slot { tag: u64::MAX, host: std::ptr::null() };
+
+/// How the addresses of a row lie in a strip, see `emit::access`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) base: u64,
+    pub(crate) shape: u32,
+    pub(crate) pad: u32,
+}
+
+/// Slots, and rows of addresses whose shapes are known at a time.
+pub(crate) const SLOTS: usize = 64;
+pub(crate) const KNOWN: usize = 32;
+/// Rows that a region with accesses may write.
+pub(crate) const KEPT_ROWS: usize = 256;
 
 /// Room for one thread's regions. Machine code knows the offsets of its fields.
 #[repr(C, align(64))]
 pub struct Context {
     pub(crate) spill: [u8; SPILL],
     pub(crate) mending: Mending,
+    pub(crate) accessing: Accessing,
+    /// Room for a strip's addresses.
+    pub(crate) scratch: [[u32; STRIP]; 2],
+    pub(crate) slots: [Slot; SLOTS],
+    pub(crate) known: [Known; KNOWN],
     /// SCC before, and then after the region.
     pub scc: u32,
     /// Most rounds of a loop, and how many were completed.
@@ -46,9 +117,22 @@ pub struct Context {
     pub(crate) pool: *const u32,
     pub(crate) load: Option<Load>,
     pub(crate) mend: Option<Mend>,
+    pub(crate) access: Option<Access>,
+    /// Where the rows that the present strip writes are kept.
+    pub(crate) kept: *mut u32,
+    /// Active lanes of the strip, and its rounds that are left.
+    pub(crate) active: u32,
+    pub(crate) left: u32,
+    /// The bounds of an address in LDS.
+    pub(crate) bound: u32,
+    pub(crate) lds_bytes: u32,
+    pub(crate) lds: *const u8,
+    /// When the engine forgot its pages last.
+    time: u64,
     /// What the functions get.
     pub user: *mut c_void,
     trace_words: Box<[u32]>,
+    pub(crate) kept_words: Box<[u32]>,
 }
 
 // SAFETY: the pointers are to its own words, and to a pool and the engine's objects while a region
@@ -58,11 +142,27 @@ unsafe impl Send for Context {}
 impl Context {
     /// A context with the engine's functions.
     #[must_use]
-    pub fn new(load: Load, mend: Mend) -> Box<Context> {
+    pub fn new(load: Load, mend: Mend, access: Access) -> Box<Context> {
+        let kept_words = vec![0; 64 * KEPT_ROWS].into_boxed_slice();
         let mut trace_words = vec![0; TRACE_WORDS].into_boxed_slice();
         Box::new(Context {
             spill: [0; SPILL],
-            mending: Mending { source: [0; STRIP], result: [0; STRIP], lanes: 0, op: 0 },
+            mending: Mending { sources: [[0; STRIP]; 3], result: [0; STRIP], lanes: 0, inward: 0, out: 0, op: 0 },
+            accessing: Accessing {
+                low: [0; STRIP],
+                high: [0; STRIP],
+                result: [[0; STRIP]; 2],
+                base: 0,
+                page: 0,
+                host: std::ptr::null(),
+                lanes: 0,
+                words: 0,
+                flat: 0,
+                calls: 0,
+            },
+            scratch: [[0; STRIP]; 2],
+            slots: [NO_PAGE; SLOTS],
+            known: [Known::default(); KNOWN],
             scc: 0,
             limit: 0,
             done: 0,
@@ -71,15 +171,43 @@ impl Context {
             pool: std::ptr::null(),
             load: Some(load),
             mend: Some(mend),
+            access: Some(access),
+            kept: std::ptr::null_mut(),
+            active: 0,
+            left: 0,
+            bound: 0,
+            lds_bytes: 0,
+            lds: std::ptr::null(),
+            time: 0,
             user: std::ptr::null_mut(),
             trace_words,
+            kept_words,
         })
     }
 
     /// Bytes that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Context>() + size_of_val(&*self.trace_words)
+        size_of::<Context>() + size_of_val(&*self.trace_words) + size_of_val(&*self.kept_words)
+    }
+
+    /// The LDS that regions read.
+    pub fn set_lds(&mut self, lds: &[u8]) {
+        self.lds = lds.as_ptr();
+        self.lds_bytes = u32::try_from(lds.len()).unwrap_or(u32::MAX);
+    }
+
+    /// Host pointers of pages are as they were at this time of the engine's, or forgotten.
+    pub fn forget_pages(&mut self, time: u64) {
+        if self.time != time {
+            self.time = time;
+            self.slots = [NO_PAGE; SLOTS];
+        }
+    }
+
+    /// So often lanes were loaded singly since this was asked last.
+    pub fn take_calls(&mut self) -> u32 {
+        std::mem::take(&mut self.accessing.calls)
     }
 }
 
@@ -89,6 +217,6 @@ pub(crate) mod end {
     pub(crate) const FELL: u32 = 0;
     /// The branch was taken, and the rounds are used up.
     pub(crate) const TAKEN: u32 = 1;
-    /// A scalar load could not be done; rounds before it are complete.
+    /// A load could not be done. The slice's rounds before it are complete.
     pub(crate) const MISSED: u32 = 2;
 }

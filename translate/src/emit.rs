@@ -14,16 +14,15 @@
 //! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
 //! mask.
 
+mod access;
+mod compare;
 mod double;
 mod masks;
+mod mend;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
-use crate::context::{Context, Mending};
 use crate::width::{self, Both, Width};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
-use std::collections::HashMap;
-use std::mem::offset_of;
-use vkfd_isa::{Op, Operand};
 
 /// A source of 32 bits for each lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,16 +82,28 @@ pub(crate) mod is {
 
 type Cold = Box<dyn FnOnce(&mut Emit)>;
 
+/// Which rows are in host registers: few, so that a look at each is quick.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Homes(pub(crate) Vec<(u16, usize)>);
+
+impl Homes {
+    fn of(&self, row: u16) -> Option<usize> {
+        self.0.iter().find(|(other, _)| *other == row).map(|(_, register)| *register)
+    }
+}
+
 /// What writes the code of strips.
 pub(crate) struct Emit {
     pub(crate) asm: Assembler,
     pub(crate) pool: Pool,
     pub(crate) width: Width,
     /// Host registers of rows.
-    homes: HashMap<u16, usize>,
-    /// The first temporary, one behind the last, and how many the instruction has taken.
+    homes: Homes,
+    /// The first temporary, one behind the last, how many the instruction has taken, and most that
+    /// one has.
     temps: (usize, usize),
     taken: usize,
+    pub(crate) most: usize,
     /// Mask registers that the instruction has taken.
     masks: usize,
     /// Masks that are in registers, by the scalar register or place in the trace.
@@ -102,6 +113,11 @@ pub(crate) struct Emit {
     cold: Vec<(usize, usize, Label, Cold)>,
     /// The routine that saves registers and calls the engine, if it is needed.
     mender: Option<Label>,
+    /// The same for loads.
+    accessor: Option<Label>,
+    /// Rows of addresses whose shape the context has, and how many there were.
+    looked: Vec<(access::Key, usize)>,
+    looks: usize,
     /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
 }
@@ -114,10 +130,19 @@ pub(crate) enum MaskPlace {
 }
 
 impl Emit {
+    /// Host registers for rows and temporaries: in narrow strips two others are masks.
+    pub(crate) const fn usable(width: Width) -> usize {
+        if width.is_wide() {
+            width.vectors()
+        } else {
+            width.vectors() - 2
+        }
+    }
+
     /// `homes`: which rows are in host registers, from the first one on. One of the others is for
     /// masks if `masks`, in a narrow strip.
-    pub(crate) fn new(width: Width, homes: HashMap<u16, usize>, first: usize) -> Emit {
-        let end = if width.is_wide() { width.vectors() } else { width.vectors() - 2 };
+    pub(crate) fn new(width: Width, homes: Homes, first: usize) -> Emit {
+        let end = Emit::usable(width);
         Emit {
             asm: Assembler::new(),
             pool: Pool::default(),
@@ -125,11 +150,15 @@ impl Emit {
             homes,
             temps: (first, end),
             taken: 0,
+            most: 0,
             masks: 0,
             cached: Vec::new(),
             turn: 0,
             cold: Vec::new(),
             mender: None,
+            accessor: None,
+            looked: Vec::new(),
+            looks: 0,
             mends_all: false,
         }
     }
@@ -143,6 +172,7 @@ impl Emit {
     pub(crate) fn temp(&mut self) -> Register {
         let n = self.temps.0 + self.taken;
         self.taken += 1;
+        self.most = self.taken.max(self.most);
         if n >= self.temps.1 {
             self.asm.fail();
         }
@@ -175,27 +205,27 @@ impl Emit {
 
     /// A row, where it is.
     pub(crate) fn row_source(&self, row: u16) -> Src {
-        self.homes.get(&row).map_or_else(|| Src::Row(Emit::row(row)), |&n| Src::Reg(self.width.vector(n)))
+        self.homes.of(row).map_or_else(|| Src::Row(Emit::row(row)), |n| Src::Reg(self.width.vector(n)))
     }
 
     /// The register that a row's new value is made in.
     pub(crate) fn row_destination(&mut self, row: u16) -> Register {
-        match self.homes.get(&row) {
-            Some(&n) => self.width.vector(n),
+        match self.homes.of(row) {
+            Some(n) => self.width.vector(n),
             None => self.temp(),
         }
     }
 
     /// Stores a new value of a row that is in no host register.
     pub(crate) fn settle(&mut self, row: u16, value: Register) {
-        if !self.homes.contains_key(&row) {
+        if self.homes.of(row).is_none() {
             self.store(row, value);
         }
     }
 
     /// Loads a row into its host register.
     pub(crate) fn fetch(&mut self, row: u16) {
-        if let Some(&n) = self.homes.get(&row) {
+        if let Some(n) = self.homes.of(row) {
             let code = width::LOAD.of(self.width);
             self.asm.add(Instruction::with2(code, self.width.vector(n), Emit::row(row)));
         }
@@ -203,10 +233,22 @@ impl Emit {
 
     /// Stores a row's host register.
     pub(crate) fn keep(&mut self, row: u16) {
-        if let Some(&n) = self.homes.get(&row) {
+        if let Some(n) = self.homes.of(row) {
             self.begin();
             self.store(row, self.width.vector(n));
         }
+    }
+
+    /// Keeps a row as it is before the strip writes it.
+    pub(crate) fn save(&mut self, row: u16, is_fetched: bool, to: MemoryOperand) {
+        let value = match self.row_source(row) {
+            Src::Reg(register) if is_fetched => register,
+            _ => self.temp(),
+        };
+        if self.row_source(row) != Src::Reg(value) || !is_fetched {
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, Emit::row(row)));
+        }
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
     }
 
     /// Stores the active lanes of a row.
@@ -431,122 +473,16 @@ impl Emit {
                 let place = self.constant(word);
                 self.masked(k, Instruction::with2(width::SPLAT.of(width), d, place));
             }
+            (Mask::V(mask), Src::Const(word)) => {
+                // No temporary: the mask may be in one that counts as free.
+                let place = at(Register::RCX, self.pool.vector(&[word; 8]));
+                let blend = Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, d, d, place, mask);
+                self.asm.add(blend);
+            }
             (Mask::V(mask), a) => {
                 let a = self.reg(a);
                 self.asm.add(Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, d, d, a, mask));
             }
-        }
-    }
-
-    fn last4(&mut self, code: Code, d: Register, a: Register, b: Src, by: u32) -> Result<Instruction, IcedError> {
-        match b {
-            Src::Reg(b) => Instruction::with4(code, d, a, b, by),
-            Src::Row(place) => Instruction::with4(code, d, a, place, by),
-            Src::All(place) if self.width.is_wide() => Instruction::with4(code, d, a, broadcast(place), by),
-            Src::Const(word) if self.width.is_wide() => {
-                let place = self.constant(word);
-                Instruction::with4(code, d, a, broadcast(place), by)
-            }
-            b => {
-                let b = self.reg(b);
-                Instruction::with4(code, d, a, b, by)
-            }
-        }
-    }
-
-    /// The mask of a comparison of singles, of active lanes.
-    pub(crate) fn test(&mut self, mask: Mask, a: Src, b: Src, predicate: u32) {
-        let before = self.taken;
-        let a = self.reg(a);
-        match mask {
-            Mask::K(k) => {
-                let instruction = self.last4(Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, k, a, b, predicate);
-                self.masked(EXEC, instruction);
-            }
-            Mask::V(v) => {
-                let instruction = self.last4(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, v, a, b, predicate);
-                self.asm.add(instruction);
-            }
-        }
-        self.taken = before;
-    }
-
-    /// The mask of a comparison of integers, of active lanes.
-    pub(crate) fn compare(&mut self, mask: Mask, a: Src, b: Src, order: Order, signed: bool) {
-        let before = self.taken;
-        self.compare_with(mask, a, b, order, signed);
-        self.taken = before;
-    }
-
-    fn compare_with(&mut self, mask: Mask, a: Src, b: Src, order: Order, signed: bool) {
-        let v = match mask {
-            Mask::K(k) => {
-                let predicate = match order {
-                    Order::Equal => 0,
-                    Order::Less => 1,
-                    Order::LessOrEqual => 2,
-                    Order::NotEqual => 4,
-                    Order::NotLess => 5,
-                    Order::Greater => 6,
-                };
-                let code = if signed {
-                    Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8
-                } else {
-                    Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8
-                };
-                let a = self.reg(a);
-                let instruction = self.last4(code, k, a, b, predicate);
-                self.masked(EXEC, instruction);
-                return;
-            }
-            Mask::V(v) => v,
-        };
-        let (mut a, mut b) = (Src::Reg(self.reg(a)), Src::Reg(self.reg(b)));
-        let equal = matches!(order, Order::Equal | Order::NotEqual);
-        if !signed && !equal {
-            for source in [&mut a, &mut b] {
-                let turned = self.temp();
-                self.op(width::XOR, turned, *source, Src::Const(SIGN));
-                *source = Src::Reg(turned);
-            }
-        }
-        let (greater, same) = (
-            Both(Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, Code::INVALID),
-            Both(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID),
-        );
-        match order {
-            Order::Equal | Order::NotEqual => self.op(same, v, a, b),
-            Order::Less | Order::NotLess => self.op(greater, v, b, a),
-            Order::Greater | Order::LessOrEqual => self.op(greater, v, a, b),
-        }
-        if matches!(order, Order::NotEqual | Order::NotLess | Order::LessOrEqual) {
-            self.invert(v);
-        }
-    }
-
-    /// The mask of a comparison into a temporary mask.
-    pub(crate) fn tested(&mut self, a: Src, b: Src, predicate: u32) -> Mask {
-        let mask = self.temp_mask();
-        self.test(mask, a, b, predicate);
-        mask
-    }
-
-    pub(crate) fn compared(&mut self, a: Src, b: Src, order: Order, signed: bool) -> Mask {
-        let mask = self.temp_mask();
-        self.compare(mask, a, b, order, signed);
-        mask
-    }
-
-    fn invert(&mut self, v: Register) {
-        self.op(width::XOR, v, Src::Reg(v), Src::Const(u32::MAX));
-    }
-
-    /// `one` and `two` together, in `one`.
-    pub(crate) fn unite(&mut self, one: Mask, two: Mask) {
-        match (one, two) {
-            (Mask::K(a), Mask::K(b)) => self.asm.add(Instruction::with3(Code::VEX_Korw_kr_kr_kr, a, a, b)),
-            (Mask::V(a), Mask::V(b)) => self.op(width::OR, a, Src::Reg(a), Src::Reg(b)),
-            _ => self.asm.fail(),
         }
     }
 
@@ -576,91 +512,9 @@ impl Emit {
         self.cold.push((taken, masks, there, Box::new(whole)));
     }
 
-    /// Has the engine compute an operation of singles where the mask is.
-    pub(crate) fn mend(&mut self, op: Op, mask: Mask, source: Register, value: Register) {
-        let mender = *self.mender.get_or_insert_with(|| self.asm.label());
-        let field = |offset: usize| i64::try_from(offset_of!(Context, mending) + offset).unwrap_or(0);
-        let store = width::STORE.of(self.width);
-        let lanes = match mask {
-            Mask::K(k) => Instruction::with2(Code::VEX_Kmovw_r32_kr, Register::EAX, k),
-            Mask::V(v) => Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, v),
-        };
-        self.asm.add(lanes);
-        self.asm.store32(at(Register::RDX, field(offset_of!(Mending, lanes))), Register::EAX);
-        let number = at(Register::RDX, field(offset_of!(Mending, op)));
-        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, number, u32::from(op as u16)));
-        let (sources, results) = (field(offset_of!(Mending, source)), field(offset_of!(Mending, result)));
-        self.asm.add(Instruction::with2(store, at(Register::RDX, sources), source));
-        self.asm.add(Instruction::with2(store, at(Register::RDX, results), value));
-        self.asm.call(mender);
-        self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, at(Register::RDX, results)));
-    }
-
-    /// The cold code and the routine of [`Emit::mend`].
-    pub(crate) fn finish_cold(&mut self) {
-        while let Some((taken, masks, _, rare)) = self.cold.pop() {
-            (self.taken, self.masks) = (taken, masks);
-            rare(self);
-        }
-        let Some(mender) = self.mender else { return };
-        self.asm.bind(mender);
-        let field = |offset: usize| i64::try_from(offset).unwrap_or(0);
-        let spill = field(offset_of!(Context, spill));
-        let (load, store) = (width::LOAD.of(self.width), width::STORE.of(self.width));
-        let vectors = self.width.vectors();
-        let masks: &[Register] = if self.width.is_wide() {
-            &[Register::K1, Register::K2, Register::K3, Register::K4, Register::K5, Register::K6, Register::K7]
-        } else {
-            &[]
-        };
-        let general = [
-            Register::RDI,
-            Register::RSI,
-            Register::RDX,
-            Register::RCX,
-            Register::R8,
-            Register::R9,
-            Register::R10,
-            Register::R11,
-        ];
-        for n in 0..vectors {
-            let place = at(Register::RDX, spill + 64 * field(n));
-            self.asm.add(Instruction::with2(store, place, self.width.vector(n)));
-        }
-        for (n, &mask) in masks.iter().enumerate() {
-            self.asm.add(Instruction::with2(
-                Code::VEX_Kmovw_m16_kr,
-                at(Register::RDX, spill + 2048 + 8 * field(n)),
-                mask,
-            ));
-        }
-        general.into_iter().for_each(|register| self.asm.push(register));
-        self.asm.push(Register::RBP);
-        self.asm.move64(Register::RBP, Register::RSP);
-        self.asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -16));
-        self.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
-        self.asm.load64(Register::RDI, at(Register::RDX, field(offset_of!(Context, user))));
-        self.asm.add(Instruction::with2(
-            Code::Lea_r64_m,
-            Register::RSI,
-            at(Register::RDX, field(offset_of!(Context, mending))),
-        ));
-        self.asm.add(Instruction::with1(Code::Call_rm64, at(Register::RDX, field(offset_of!(Context, mend)))));
-        self.asm.move64(Register::RSP, Register::RBP);
-        self.asm.pop(Register::RBP);
-        general.into_iter().rev().for_each(|register| self.asm.pop(register));
-        for (n, &mask) in masks.iter().enumerate() {
-            self.asm.add(Instruction::with2(
-                Code::VEX_Kmovw_kr_km16,
-                mask,
-                at(Register::RDX, spill + 2048 + 8 * field(n)),
-            ));
-        }
-        for n in 0..vectors {
-            let place = at(Register::RDX, spill + 64 * field(n));
-            self.asm.add(Instruction::with2(load, self.width.vector(n), place));
-        }
-        self.asm.ret();
+    /// Integers of singles, towards zero. What is out of range is the least one.
+    pub(crate) fn truncate(&mut self, d: Register, a: Src) {
+        self.op1(width::TO_INT, d, a);
     }
 
     /// `d = a`, denormals as zeros with their signs.

@@ -19,6 +19,7 @@
 //! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
 //! | `assembler` | the host's instructions |
 //! | [`arena`] | memory for code, never writable and executable at once |
+//! | `host` | whether the processor hands NaNs on as the table of operations has it |
 //! | `context` | what machine code and the engine share |
 //!
 //! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16 and
@@ -30,13 +31,15 @@ pub mod arena;
 mod assembler;
 mod context;
 mod emit;
+mod host;
 mod ops;
 mod plan;
 mod region;
 mod scalar;
 mod width;
 
-pub use context::{Context, Mending};
+pub use context::{Accessing, Context, Mending};
+pub use host::is_exact;
 pub use region::{Left, Region, ROUNDS};
 pub use width::Width;
 
@@ -101,15 +104,15 @@ impl Why {
 /// Whether there are instructions with this operation that are translated.
 #[must_use]
 pub fn has(op: Op) -> bool {
-    ops::operation(op).is_some() || scalar::has(op)
+    ops::operation(op).is_some() || scalar::has(op) || plan::is_two(op)
 }
 
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
-/// such as have too few beside them.
+/// such as have too few beside them. With `accesses` regions load memory and LDS.
 pub fn translate(
     insts: &[Inst],
     registers: &dyn Registers,
-    width: Width,
+    (width, accesses): (Width, bool),
     arena: &mut Arena,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
@@ -119,13 +122,13 @@ pub fn translate(
             refused(inst.op, why);
         }
     };
-    if let Ok(segment) = plan::looped(insts, registers) {
+    if let Ok(segment) = plan::looped(insts, registers, accesses) {
         match Region::build(&segment, registers, width, arena, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
     }
-    let segments = plan::straight(insts, registers, &mut tell);
+    let segments = plan::straight(insts, registers, accesses, &mut tell);
     let mut regions = Vec::new();
     for segment in &segments {
         match Region::build(segment, registers, width, arena, sabotage) {

@@ -35,6 +35,35 @@ pub(crate) enum How {
     Choose,
     /// A sum or difference: the first temporary has the result, the mask the carry out.
     Carry(Carry),
+    /// A comparison of 64 bits.
+    Compare64(Order, bool),
+    /// A product of words and a sum of 64 bits, with a carry.
+    Multiply64,
+    /// The scaling of a division, which makes a mask, too.
+    Scale,
+    /// The last steps of a division: with VCC, and the sources' signs.
+    Unscale,
+    Fixup,
+}
+
+impl How {
+    /// How many sources there are.
+    pub(crate) const fn sources(self) -> usize {
+        match self {
+            How::Unary(_) => 1,
+            How::Ternary(_) | How::Multiply64 | How::Scale | How::Unscale | How::Fixup => 3,
+            _ => 2,
+        }
+    }
+
+    /// Sources that have 64 bits, by bits.
+    pub(crate) const fn pairs(self) -> u8 {
+        match self {
+            How::Compare64(..) => 3,
+            How::Multiply64 => 4,
+            _ => 0,
+        }
+    }
 }
 
 /// A sum or difference with a carry.
@@ -140,8 +169,171 @@ fn reciprocal_root(e: &mut Emit, d: Register, a: Src) {
     e.flush(source, a);
     let value = e.temp();
     let open = e.rsq(value, source);
-    e.cold(open, move |e| e.mend(Op::VRsqF32, open, source, value));
+    e.cold(open, move |e| e.mend(Op::VRsqF32, open, &[Src::Reg(source)], value, None));
     e.flush(d, Src::Reg(value));
+}
+
+/// The source where it is NaN, quieted.
+fn or_nan(e: &mut Emit, value: Register, a: Register) {
+    let quiet = e.temp();
+    e.op(width::OR, quiet, Src::Reg(a), Src::Const(QUIET));
+    let nan = e.once(|e| e.tested(Src::Reg(a), Src::Reg(a), is::UNORDERED));
+    e.blend(value, nan, Src::Reg(quiet));
+}
+
+/// Two to the power of a number, by double precision.
+fn exponential(e: &mut Emit, d: Register, a: Src, op: Op) {
+    let (source, near, value) = (e.temp(), e.temp(), e.temp());
+    e.flush(source, a);
+    // What is beyond has no other result than these.
+    e.op(width::FMIN, near, Src::Reg(source), Src::Const(200f32.to_bits()));
+    e.op(width::FMAX, near, Src::Reg(near), Src::Const((-200f32).to_bits()));
+    let open = e.exp2(value, near);
+    e.cold(open, move |e| e.mend(op, open, &[Src::Reg(source)], value, None));
+    or_nan(e, value, source);
+    e.flush(d, Src::Reg(value));
+}
+
+/// The logarithm to the base of two, by double precision.
+fn logarithm(e: &mut Emit, d: Register, a: Src, op: Op) {
+    let (source, value) = (e.temp(), e.temp());
+    e.flush(source, a);
+    let a = Src::Reg(source);
+    let open = e.log2(value, source);
+    e.cold(open, move |e| e.mend(op, open, &[a], value, None));
+    let special = [(is::EQ, EXPONENT, EXPONENT), (is::LT, 0, INVALID), (is::EQ, 0, SIGN | EXPONENT)];
+    for (predicate, than, result) in special {
+        let mask = e.once(|e| e.tested(a, Src::Const(than), predicate));
+        e.blend(value, mask, Src::Const(result));
+    }
+    or_nan(e, value, source);
+    e.flush(d, Src::Reg(value));
+}
+
+const EXPONENT: u32 = 0x7f80_0000;
+const SIGN: u32 = 1 << 31;
+/// What comes of an invalid operation.
+const INVALID: u32 = 0xffc0_0000;
+/// A single of 2^31.
+const HALF: u32 = 0x4f00_0000;
+
+/// Integers with signs: of what is out of range, the nearest one.
+fn to_signed(e: &mut Emit, d: Register, a: Src) {
+    let (a, value) = (Src::Reg(e.reg(a)), e.temp());
+    e.truncate(value, a);
+    let high = e.once(|e| e.tested(a, Src::Const(HALF), is::GE));
+    e.blend(value, high, Src::Const(0x7fff_ffff));
+    let nan = e.once(|e| e.tested(a, a, is::UNORDERED));
+    e.blend(value, nan, Src::Const(0));
+    e.mov(d, Src::Reg(value));
+}
+
+/// Integers without signs.
+fn to_unsigned(e: &mut Emit, d: Register, a: Src) {
+    let (a, value, upper) = (Src::Reg(e.reg(a)), e.temp(), e.temp());
+    e.truncate(value, a);
+    e.op(width::FSUB, upper, a, Src::Const(HALF));
+    e.truncate(upper, Src::Reg(upper));
+    e.op(width::XOR, upper, Src::Reg(upper), Src::Const(SIGN));
+    let high = e.once(|e| e.tested(a, Src::Const(HALF), is::GE));
+    e.blend(value, high, Src::Reg(upper));
+    let beyond = e.once(|e| e.tested(a, Src::Const(HALF + 0x80_0000), is::GE));
+    e.blend(value, beyond, Src::Const(u32::MAX));
+    let low = e.once(|e| e.tested(a, Src::Const(0), is::NGE));
+    e.blend(value, low, Src::Const(0));
+    e.mov(d, Src::Reg(value));
+}
+
+/// Exponents whose quotient is ordinary.
+const LOW: u32 = 80;
+const HIGH: u32 = 174;
+
+/// Nothing is scaled where both exponents are ordinary. The mask is the one of scaled lanes.
+pub(crate) fn scale(e: &mut Emit, value: Register, out: Mask, [a, b, c]: [Src; 3]) {
+    let (a, b, c) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)), Src::Reg(e.reg(c)));
+    e.mov(value, a);
+    e.no_lanes(out);
+    for checked in [b, c] {
+        let bad = e.once(|e| e.beyond(checked, LOW, HIGH));
+        e.cold(bad, move |e| {
+            // All lanes, so that those of the other source are among them.
+            let bad = e.active();
+            e.mend(Op::VDivScaleF32, bad, &[a, b, c], value, None);
+            e.mended_mask(out);
+        });
+    }
+}
+
+/// The fused operation; lanes of the mask are scaled back.
+pub(crate) fn unscale(e: &mut Emit, value: Register, inward: Mask, [a, b, c]: [Src; 3]) {
+    let (a, b, c) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)), Src::Reg(e.reg(c)));
+    e.fma(value, a, b, c);
+    e.cold(inward, move |e| e.mend(Op::VDivFmasF32, inward, &[a, b, c], value, Some(inward)));
+}
+
+/// The quotient is right, but for its sign, where all exponents are ordinary.
+pub(crate) fn fixup(e: &mut Emit, value: Register, [a, b, c]: [Src; 3]) {
+    let (a, b, c) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)), Src::Reg(e.reg(c)));
+    let sign = e.temp();
+    e.op(width::XOR, sign, b, c);
+    e.op(width::AND, sign, Src::Reg(sign), Src::Const(SIGN));
+    e.op(width::AND, value, a, Src::Const(0x7fff_ffff));
+    e.op(width::OR, value, Src::Reg(value), Src::Reg(sign));
+    for (checked, low, high) in [(b, LOW, HIGH), (c, LOW, HIGH), (a, 1, 254)] {
+        let bad = e.once(|e| e.beyond(checked, low, high));
+        e.cold(bad, move |e| {
+            let bad = e.active();
+            e.mend(Op::VDivFixupF32, bad, &[a, b, c], value, None);
+        });
+    }
+}
+
+/// A comparison of 64 bits, by its words.
+pub(crate) fn compare64(e: &mut Emit, out: Mask, [a, b]: [[Src; 2]; 2], order: Order, signed: bool) {
+    let [a, b] = [a, b].map(|pair| pair.map(|word| Src::Reg(e.reg(word))));
+    match order {
+        Order::Equal | Order::NotEqual => {
+            let differ = e.temp();
+            let other = e.temp();
+            e.op(width::XOR, differ, a[0], b[0]);
+            e.op(width::XOR, other, a[1], b[1]);
+            e.op(width::OR, differ, Src::Reg(differ), Src::Reg(other));
+            e.compare(out, Src::Reg(differ), Src::Const(0), order, true);
+        }
+        _ => {
+            let strict = match order {
+                Order::LessOrEqual => Order::Less,
+                Order::NotLess => Order::Greater,
+                other => other,
+            };
+            e.compare(out, a[0], b[0], order, false);
+            let same = e.compared(a[1], b[1], Order::Equal, false);
+            e.intersect(out, same);
+            let more = e.once(|e| e.compared(a[1], b[1], strict, signed));
+            e.unite(out, more);
+        }
+    }
+}
+
+/// A product of words and a sum of 64 bits: the low word, the high one, and the carry.
+pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Src; 2], c: [Src; 2]) {
+    let [low, high] = to;
+    let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+    let c = c.map(|word| Src::Reg(e.reg(word)));
+    e.mul_high(high, a, b);
+    e.op(width::MUL, low, a, b);
+    e.op(width::ADD, low, Src::Reg(low), c[0]);
+    let (one, round) = (e.temp(), e.temp());
+    e.mov(round, Src::Const(u32::MAX));
+    e.op(width::ADD, high, Src::Reg(high), c[1]);
+    e.compare(out, Src::Reg(high), c[1], Order::Less, false);
+    e.op(width::ADD, one, Src::Reg(high), Src::Const(1));
+    let carry = e.once(|e| e.compared(Src::Reg(low), c[0], Order::Less, false));
+    e.blend(high, carry, Src::Reg(one));
+    // Both carries: the high word has become zero by the second one.
+    e.blend(round, carry, Src::Reg(high));
+    let more = e.once(|e| e.compared(Src::Reg(round), Src::Const(0), Order::Equal, false));
+    e.unite(out, more);
 }
 
 operations! {
@@ -165,7 +357,18 @@ operations! {
             e.op(width::FDIV, flushed, Src::Reg(one), Src::Reg(flushed));
             e.flush(d, Src::Reg(flushed));
         };
+        VRcpIflagF32 => {
+            let (flushed, one) = (e.temp(), e.temp());
+            e.flush(flushed, a);
+            e.mov(one, Src::Const(0x3f80_0000));
+            e.op(width::FDIV, flushed, Src::Reg(one), Src::Reg(flushed));
+            e.flush(d, Src::Reg(flushed));
+        };
         VRsqF32 => reciprocal_root(e, d, a);
+        VExpF32 => exponential(e, d, a, Op::VExpF32);
+        VLogF32 => logarithm(e, d, a, Op::VLogF32);
+        VCvtI32F32 => to_signed(e, d, a);
+        VCvtU32F32 => to_unsigned(e, d, a);
     }
     Unary Rounded false |e, d, (a)| {
         VCvtF32I32 => e.op1(width::FROM_INT, d, a);
@@ -214,6 +417,7 @@ operations! {
         VMulF32 => e.op(width::FMUL, d, a, b);
         VMinF32 => { let value = extreme(e, a, b, false); e.mov(d, Src::Reg(value)) };
         VMaxF32 => { let value = extreme(e, a, b, true); e.mov(d, Src::Reg(value)) };
+        VLdexpF32 => e.ldexp(d, a, b);
     }
     Ternary Any false |e, d, (a, b, c)| {
         VAdd3U32 => { let t = e.temp(); e.either(width::ADD, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
@@ -288,6 +492,10 @@ operations! {
     }
 }
 
+fn compare64_line(order: Order, signed: bool) -> Option<Operation> {
+    Some(Operation { needs: Needs::Any, how: How::Compare64(order, signed), tied: false })
+}
+
 /// The line of an operation.
 pub(crate) fn operation(op: Op) -> Option<Operation> {
     let carry = |subtract, reversed, inward| {
@@ -301,6 +509,20 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VAddcCoU32 => carry(false, false, true),
         Op::VSubbCoU32 => carry(true, false, true),
         Op::VSubbrevCoU32 => carry(true, true, true),
+        Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64, tied: false }),
+        Op::VDivScaleF32 => Some(Operation { needs: Needs::Singles, how: How::Scale, tied: false }),
+        Op::VDivFmasF32 => Some(Operation { needs: Needs::Singles, how: How::Unscale, tied: false }),
+        Op::VDivFixupF32 => Some(Operation { needs: Needs::Singles, how: How::Fixup, tied: false }),
+        Op::VCmpEqU64 | Op::VCmpEqI64 => compare64_line(Order::Equal, false),
+        Op::VCmpNeU64 | Op::VCmpNeI64 => compare64_line(Order::NotEqual, false),
+        Op::VCmpLtU64 => compare64_line(Order::Less, false),
+        Op::VCmpGtU64 => compare64_line(Order::Greater, false),
+        Op::VCmpLeU64 => compare64_line(Order::LessOrEqual, false),
+        Op::VCmpGeU64 => compare64_line(Order::NotLess, false),
+        Op::VCmpLtI64 => compare64_line(Order::Less, true),
+        Op::VCmpGtI64 => compare64_line(Order::Greater, true),
+        Op::VCmpLeI64 => compare64_line(Order::LessOrEqual, true),
+        Op::VCmpGeI64 => compare64_line(Order::NotLess, true),
         _ => plain(op),
     }
 }

@@ -7,9 +7,15 @@
 //! Instructions that write EXEC are in no region. A loop is a region only if none of its rounds has
 //! such an instruction.
 
+mod access;
+mod pairs;
+
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
+pub(crate) use access::{Access, Space};
+pub(crate) use pairs::is_two;
+use pairs::{behind, halves, high_source};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -27,6 +33,8 @@ pub(crate) struct Vector {
     /// The row that it writes, unless it compares.
     pub(crate) row: Option<u16>,
     pub(crate) sources: [Option<Source>; 3],
+    /// The high words of sources of 64 bits.
+    pub(crate) high: [Option<Source>; 3],
     /// Sources that are negated, and that have their absolute values before that.
     pub(crate) neg: u8,
     pub(crate) abs: u8,
@@ -47,6 +55,7 @@ pub(crate) struct Load {
 /// An instruction of a region.
 pub(crate) enum Item {
     Vector(Vector),
+    Access(Access),
     Scalar(Scalar),
     Load(Load),
     /// Back to the begin if SCC is this.
@@ -64,7 +73,29 @@ pub(crate) struct Segment {
     pub(crate) needs_mode: bool,
 }
 
+/// A vector instruction or an access.
+pub(crate) enum Lanes<'a> {
+    Vector(&'a Vector),
+    Access(&'a Access),
+}
+
 impl Segment {
+    /// What strips do, in its order.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lanes<'_>> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Vector(vector) => Some(Lanes::Vector(vector)),
+            Item::Access(access) => Some(Lanes::Access(access)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Access(access) => Some(access),
+            _ => None,
+        })
+    }
+
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
         self.items.iter().filter_map(|item| match item {
             Item::Vector(vector) => Some(vector),
@@ -75,6 +106,9 @@ impl Segment {
 
 /// Fewer vector instructions are as quick one by one.
 const LEAST: usize = 4;
+/// A loop that has fewer vector instructions for an access of memory waits for memory, where the
+/// handlers' prefetches help.
+const DENSE: usize = 4;
 
 /// The bits of a constant.
 pub(crate) fn constant(operand: Operand) -> Option<u32> {
@@ -144,6 +178,16 @@ impl Load {
     }
 }
 
+/// Two instructions that both read before either of them writes.
+fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+    let (one, two) = (Vector::of(one, registers)?, Vector::of(two, registers)?);
+    match (two.reads(one.row), one.reads(two.row)) {
+        (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
+        (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
+        (true, true) => Err(Why::Order),
+    }
+}
+
 impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
@@ -166,20 +210,21 @@ impl Vector {
                 _ => Source::Constant(constant(operand)?),
             })
         };
-        let count = match operation.how {
-            How::Unary(_) => 1,
-            How::Ternary(_) => 3,
-            _ => 2,
-        };
-        let mut sources = [None; 3];
+        let count = operation.how.sources();
+        let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
             let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
             *slot = Some(source(operand).ok_or(Why::Form)?);
+            if operation.how.pairs() >> index & 1 != 0 {
+                high[index] = Some(high_source(operand, registers).ok_or(Why::Form)?);
+            }
         }
         let mask = |operand| registers.mask(operand).ok_or(Why::Form);
         let (mut out, mut inward) = (None, None);
         match operation.how {
-            How::Compare(_) => out = Some(mask(inst.dst)?),
+            How::Compare(_) | How::Compare64(..) => out = Some(mask(inst.dst)?),
+            How::Scale | How::Multiply64 => out = Some(mask(inst.sdst)?),
+            How::Unscale => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             // A half of a dual instruction has VCC.
             How::Choose if inst.format == Format::Vopd => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             How::Choose => inward = Some(mask(inst.src[2])?),
@@ -192,21 +237,35 @@ impl Vector {
             _ => {}
         }
         let row = match operation.how {
-            How::Compare(_) => None,
+            How::Compare(_) | How::Compare64(..) => None,
             _ => Some(registers.row(inst.dst).ok_or(Why::Form)?),
         };
-        Ok(Vector { operation, row, sources, neg: mods.neg, abs: mods.abs, out, inward })
+        if matches!(operation.how, How::Multiply64) {
+            behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
+        }
+        Ok(Vector { operation, row, sources, high, neg: mods.neg, abs: mods.abs, out, inward })
     }
 
     /// Whether it reads a row.
     fn reads(&self, row: Option<u16>) -> bool {
-        row.is_some_and(|row| self.sources.contains(&Some(Source::Row(row))))
+        row.is_some_and(|row| self.all_sources().any(|source| source == Source::Row(row)))
+    }
+
+    /// Its sources, with the high words of those of 64 bits.
+    pub(crate) fn all_sources(&self) -> impl Iterator<Item = Source> + '_ {
+        self.sources.iter().chain(&self.high).flatten().copied()
+    }
+
+    /// The rows that it writes.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = u16> {
+        let second = self.row.filter(|_| matches!(self.operation.how, How::Multiply64)).map(|row| row + 1);
+        self.row.into_iter().chain(second)
     }
 
     /// Scalar registers that it reads as numbers.
     fn numbers(&self) -> u128 {
-        self.sources.iter().flatten().fold(0, |all, source| match source {
-            Source::Scalar(n) => all | bits(*n, 1),
+        self.all_sources().fold(0, |all, source| match source {
+            Source::Scalar(n) => all | bits(n, 1),
             _ => all,
         })
     }
@@ -218,19 +277,17 @@ fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
         return Ok(vec![Item::Nothing]);
     }
     if let Some(second) = inst.second() {
-        let (one, two) = (Vector::of(inst, registers)?, Vector::of(&second, registers)?);
-        // Both halves read before either of them writes.
-        return match (two.reads(one.row), one.reads(two.row)) {
-            (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
-            (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
-            (true, true) => Err(Why::Order),
-        };
+        return together(inst, &second, registers);
+    }
+    if let Some([low, high]) = halves(inst) {
+        return together(&low, &high, registers);
     }
     let item = match inst.format {
         Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => {
             Scalar::of(inst, registers).map(Item::Scalar).ok_or(Why::Operation)
         }
         Format::Smem => Load::of(inst, registers).map(Item::Load),
+        Format::Ds | Format::Global | Format::Flat => Access::of(inst, registers).map(Item::Access),
         _ => Vector::of(inst, registers).map(Item::Vector),
     };
     Ok(vec![item?])
@@ -248,6 +305,9 @@ struct Seen {
     masks: Vec<u8>,
     made: Vec<u8>,
     made_bits: u128,
+    /// There was a scalar load, or an access.
+    loaded: bool,
+    accessed: bool,
 }
 
 impl Seen {
@@ -261,7 +321,22 @@ impl Seen {
     fn admits(&mut self, item: &Item, words: u8, looped: bool) -> bool {
         let (scalars, vector) = match item {
             Item::Scalar(scalar) => (scalar.registers(), None),
-            Item::Load(load) => (load.registers(), None),
+            Item::Load(load) => {
+                // All scalar loads come before all accesses.
+                if self.accessed {
+                    return false;
+                }
+                self.loaded = true;
+                (load.registers(), None)
+            }
+            Item::Access(access) => {
+                if looped && self.loaded || access.numbers() & self.made_bits != 0 {
+                    return false;
+                }
+                self.accessed = true;
+                self.numbers |= access.numbers();
+                return true;
+            }
             Item::Vector(vector) => ((0, 0), Some(vector)),
             Item::Branch(_) | Item::Nothing => return true,
         };
@@ -298,8 +373,17 @@ impl Seen {
     }
 }
 
+/// Gives accesses their slots, from one that differs by the code before them.
+fn place_slots(items: &mut [Item]) {
+    let accesses = items.iter_mut().filter_map(|item| match item {
+        Item::Access(access) => Some(access),
+        _ => None,
+    });
+    accesses.enumerate().for_each(|(index, access)| access.slot = index);
+}
+
 /// A loop: all instructions of a block whose last one is a branch to its begin.
-pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers) -> Result<Segment, (usize, Why)> {
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: bool) -> Result<Segment, (usize, Why)> {
     let last = insts.len().saturating_sub(1);
     let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
     let mut items = Vec::new();
@@ -312,12 +396,20 @@ pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers) -> Result<Segmen
             _ if index == last => return Err((index, Why::Branch)),
             _ => self::items(inst, registers).map_err(|why| (index, why))?,
         };
+        if !accesses && here.iter().any(|item| matches!(item, Item::Access(_))) {
+            return Err((index, Why::Form));
+        }
         if !seen.admit(&here, registers.mask_words(), true) {
             return Err((index, Why::Order));
         }
         items.extend(here);
     }
+    place_slots(&mut items);
     let segment = Segment { insts: 0..insts.len(), items, written: seen.written, needs_mode: false };
+    let memory = segment.accesses().filter(|access| access.space != Space::Lds).count();
+    if segment.vectors().count() < DENSE * memory {
+        return Err((0, Why::Short));
+    }
     complete(segment).ok_or((0, Why::Short))
 }
 
@@ -328,7 +420,12 @@ fn complete(mut segment: Segment) -> Option<Segment> {
 }
 
 /// The straight parts of a block, and what lies between them.
-pub(crate) fn straight(insts: &[Inst], registers: &dyn Registers, mut refused: impl FnMut(usize, Why)) -> Vec<Segment> {
+pub(crate) fn straight(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    accesses: bool,
+    mut refused: impl FnMut(usize, Why),
+) -> Vec<Segment> {
     let mut segments = Vec::new();
     let (mut items, mut seen, mut begin) = (Vec::new(), Seen::default(), 0);
     let mut close = |items: &mut Vec<Item>, seen: &mut Seen, begin: usize, end: usize| {
@@ -338,8 +435,18 @@ pub(crate) fn straight(insts: &[Inst], registers: &dyn Registers, mut refused: i
         segments.extend(complete(segment));
     };
     for (index, inst) in insts.iter().enumerate() {
+        let is_kept = |item: &Item| match item {
+            // Memory is the handlers': there is little to win between two of them.
+            Item::Access(access) => accesses && access.space == Space::Lds,
+            _ => true,
+        };
         let here = match self::items(inst, registers) {
-            Ok(here) => here,
+            Ok(here) if here.iter().all(is_kept) => here,
+            Ok(_) => {
+                close(&mut items, &mut seen, begin, index);
+                begin = index + 1;
+                continue;
+            }
             Err(why) => {
                 refused(index, why);
                 close(&mut items, &mut seen, begin, index);

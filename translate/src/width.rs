@@ -118,6 +118,8 @@ both! {
     FMA VEX_Vfmadd231ps_ymm_ymm_ymmm256 EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er;
     FSQRT VEX_Vsqrtps_ymm_ymmm256 EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er;
     ROUND VEX_Vroundps_ymm_ymmm256_imm8 EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae;
+    TO_INT VEX_Vcvttps2dq_ymm_ymmm256 EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae;
+    NEAREST_INT VEX_Vcvtps2dq_ymm_ymmm256 EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er;
     FROM_INT VEX_Vcvtdq2ps_ymm_ymmm256 EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er;
     MOVE VEX_Vmovaps_ymm_ymmm256 EVEX_Vmovaps_zmm_k1z_zmmm512;
     LOAD VEX_Vmovups_ymm_ymmm256 EVEX_Vmovups_zmm_k1z_zmmm512;
@@ -128,6 +130,14 @@ both! {
     SINGLES VEX_Vcvtpd2ps_xmm_ymmm256 EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er;
     HIGH_HALF VEX_Vextractf128_xmmm128_ymm_imm8 EVEX_Vextractf64x4_ymmm256_k1z_zmm_imm8;
     JOIN_HALVES VEX_Vinsertf128_ymm_ymm_xmmm128_imm8 EVEX_Vinsertf64x4_zmm_k1z_zmm_ymmm256_imm8;
+    DADD VEX_Vaddpd_ymm_ymm_ymmm256 EVEX_Vaddpd_zmm_k1z_zmm_zmmm512b64_er;
+    DSUB VEX_Vsubpd_ymm_ymm_ymmm256 EVEX_Vsubpd_zmm_k1z_zmm_zmmm512b64_er;
+    DMUL VEX_Vmulpd_ymm_ymm_ymmm256 EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er;
+    DFMA213 VEX_Vfmadd213pd_ymm_ymm_ymmm256 EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
+    ADD64 VEX_Vpaddq_ymm_ymm_ymmm256 EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64;
+    SHL64_BY VEX_Vpsllq_ymm_ymm_imm8 EVEX_Vpsllq_zmm_k1z_zmmm512b64_imm8;
+    WIDEN_INT VEX_Vpmovsxdq_ymm_xmmm128 EVEX_Vpmovsxdq_zmm_k1z_ymmm256;
+    DOUBLES_OF_INT VEX_Vcvtdq2pd_ymm_xmmm128 EVEX_Vcvtdq2pd_zmm_k1z_ymmm256b32_er;
     DSQRT VEX_Vsqrtpd_ymm_ymmm256 EVEX_Vsqrtpd_zmm_k1z_zmmm512b64_er;
     DDIV VEX_Vdivpd_ymm_ymm_ymmm256 EVEX_Vdivpd_zmm_k1z_zmm_zmmm512b64_er;
 }

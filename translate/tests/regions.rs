@@ -2,12 +2,12 @@
 //! Regions by themselves: special values in all combinations against a plain model, both widths
 //! against each other, and masks and lanes that are not active.
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
 use std::ffi::c_void;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, translate, Context, Left, Mending, Registers, Width};
+use vkfd_translate::{arena::Arena, has, translate, Accessing, Context, Left, Mending, Registers, Width};
 
 struct Waves;
 
@@ -43,6 +43,10 @@ unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
     for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
         mending.result[lane] = 0x1234_5678;
     }
+}
+
+unsafe extern "sysv64" fn access(_: *mut c_void, _: *mut Accessing) -> u32 {
+    0
 }
 
 fn inst(op: Op, format: Format, dst: u16, src: [Operand; 3]) -> Inst {
@@ -88,8 +92,8 @@ fn run(insts: &[Inst], width: Width, state: &mut State) {
 
 fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
     let mut arena = Arena::default();
-    let mut context = Context::new(load, mend);
-    let regions = translate(insts, &Waves, width, &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+    let mut context = Context::new(load, mend, access);
+    let regions = translate(insts, &Waves, (width, true), &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
     assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
     for region in regions {
         let (rows, scalars) = (state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr());
@@ -235,9 +239,100 @@ fn code_that_no_region_has_is_reported() {
         let mut refused = Vec::new();
         let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
         let insts = [add, add, add, sine, add, add, add, add];
-        let regions =
-            translate(&insts, &Waves, width, &mut arena, &Switches::NONE, |op, why| refused.push((op, why.name())));
+        let regions = translate(&insts, &Waves, (width, true), &mut arena, &Switches::NONE, |op, why| {
+            refused.push((op, why.name()))
+        });
         assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);
         assert_eq!(refused, [(Op::VSinF32, "operation")]);
+    }
+}
+
+/// Every operation of the table in both widths, on random and special values: the same bits.
+#[test]
+fn both_widths_give_the_same() {
+    if widths().count() < 2 {
+        return;
+    }
+    let mut numbers = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move || {
+        numbers ^= numbers << 13;
+        numbers ^= numbers >> 7;
+        numbers ^= numbers << 17;
+        (numbers >> 16) as u32
+    };
+    let mut count = 0;
+    for &op in Op::ALL.iter().filter(|op| op.name().starts_with("v_") && has(**op)) {
+        let is_mask = op.name().starts_with("v_cmp");
+        let pair = Operand::Scalar(8);
+        let insts = [10, 12, 14, 16].map(|dst| {
+            let mut one = inst(op, Format::Vop3, dst, rows([0, 2, 4]));
+            (one.sdst, one.mods.op_sel_hi) = (pair, 7);
+            if matches!(op, Op::VCndmaskB32 | Op::VAddcCoU32 | Op::VSubbCoU32 | Op::VSubbrevCoU32) {
+                one.src[2] = Operand::Scalar(10);
+            }
+            if matches!(op, Op::VLshlrevB64 | Op::VLshrrevB64 | Op::VAshrrevI64) {
+                one.src[0] = Operand::Int(7);
+            }
+            if is_mask {
+                one.dst = pair;
+            }
+            one
+        });
+        for _ in 0..8 {
+            let mut begin = state();
+            begin.rows.iter_mut().flatten().for_each(|word| {
+                *word = match next() % 4 {
+                    0 => SPECIAL[next() as usize % 16],
+                    1 => next() & 0x87ff_ffff | 0x3c00_0000,
+                    2 => next() % 40,
+                    _ => next(),
+                }
+            });
+            begin.scalars[..120].iter_mut().for_each(|word| *word = next());
+            let found: Vec<Box<State>> = widths()
+                .map(|width| {
+                    let mut state = Box::new(State { rows: begin.rows, scalars: begin.scalars });
+                    run(&insts, width, &mut state);
+                    state
+                })
+                .collect();
+            let [one, two] = &found[..] else { return };
+            for (index, (a, b)) in one.rows.iter().zip(&two.rows).enumerate() {
+                let lane = a.iter().zip(b).position(|(a, b)| a != b);
+                let inputs = lane.map(|lane| [0, 2, 4].map(|row| begin.rows[row][lane]));
+                assert!(
+                    lane.is_none(),
+                    "{op:?} v{index} lane {lane:?} {:x?}: {:x?}",
+                    inputs,
+                    lane.map(|n| (a[n], b[n]))
+                );
+            }
+            assert_eq!(one.scalars, two.scalars, "{op:?}");
+        }
+        count += 1;
+    }
+    assert!(count > 100, "{count}");
+}
+
+/// Conversions to integers, from what is out of range, too.
+#[test]
+fn conversions_are_the_language_s() {
+    for width in widths() {
+        for (op, model) in [
+            (Op::VCvtI32F32, (|a| f32::from_bits(a) as i32 as u32) as fn(u32) -> u32),
+            (Op::VCvtU32F32, |a| f32::from_bits(a) as u32),
+        ] {
+            let insts = [3, 4, 5, 6].map(|dst| inst(op, Format::Vop1, dst, rows([0, 0, 0])));
+            let mut state = state();
+            for lane in 0..64 {
+                let numbers = [2147483648f32, 4294967296.0, 4294967040.0, -1.0, -0.5, 2147483520.0, -2147483648.0, 3e9];
+                state.rows[0][lane] = if lane < 16 { SPECIAL[lane] } else { numbers[lane % 8].to_bits() };
+            }
+            run(&insts, width, &mut state);
+            for lane in 0..64 {
+                let from = state.rows[0][lane];
+                assert_eq!(state.rows[6][lane], model(from), "{width:?} {op:?} {from:#x}");
+            }
+        }
     }
 }

@@ -134,6 +134,9 @@ pub(super) struct Block {
     pub(super) orders: bool,
     /// How often it has run, until it is translated.
     pub(super) heat: Cell<u32>,
+    /// Its accesses are the handlers', where translated code has no gain by them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) plain_accesses: Cell<bool>,
     /// Its parts that are translated.
     #[cfg(target_arch = "x86_64")]
     #[allow(clippy::vec_box, reason = "steps point to them")]
@@ -249,6 +252,8 @@ impl Block {
             epoch,
             orders: false,
             heat: Cell::new(0),
+            #[cfg(target_arch = "x86_64")]
+            plain_accesses: Cell::new(false),
             #[cfg(target_arch = "x86_64")]
             regions: Vec::new(),
         };

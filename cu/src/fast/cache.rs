@@ -39,6 +39,8 @@ pub(super) struct Cache {
     entries: Box<[Entry; ENTRIES]>,
     /// When the gate was opened; in the tags, so that nothing need be emptied.
     time: u64,
+    /// How often it was.
+    pub(super) openings: u64,
     /// Bytes that handlers have read and written since they were last counted.
     pub(super) moved: u64,
     /// Memory was stored to since that was last told.
@@ -64,6 +66,7 @@ impl Cache {
         Cache {
             entries: Box::new([NOTHING; ENTRIES]),
             time: 1,
+            openings: 1,
             moved: 0,
             wrote: false,
             past: false,
@@ -125,6 +128,7 @@ impl Cache {
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
+        self.openings += 1;
         self.time = (self.time + 1) % TIMES;
         if self.time == 0 {
             self.entries.fill(NOTHING);

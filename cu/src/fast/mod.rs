@@ -285,6 +285,18 @@ impl Blocks {
         heat == native.how.after.saturating_add(1)
     }
 
+    /// Has a block translated again, without accesses, when one of its regions has no gain by them.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn give_up(&mut self, block: &Block) {
+        if let Some(native) = self.native.as_mut().filter(|native| native.gave_up) {
+            native.gave_up = false;
+            if !block.plain_accesses.replace(true) {
+                block.heat.set(native.how.after);
+            }
+        }
+    }
+
     /// Translates the block that was found hot.
     #[cfg(target_arch = "x86_64")]
     fn translate(&mut self) {
@@ -296,8 +308,8 @@ impl Blocks {
         }
         let before = block.bytes();
         native.translate(block, &self.sabotage);
-        let bytes = block.bytes() - before;
-        self.held.take(bytes);
+        self.held.take(block.bytes().saturating_sub(before));
+        self.held.give(before.saturating_sub(block.bytes()));
     }
 
     /// Makes a block of the code that was fetched last.
@@ -381,13 +393,19 @@ impl Engine {
         };
         // Makes the decoder's tables.
         let _ = vkfd_isa::decode_as_hardware(target, &[0]);
-        Engine {
+        #[allow(unused_mut, reason = "only debug builds ask the environment")]
+        let mut engine = Engine {
             blocks,
             cache: Cache::new(),
             opening: None,
             #[cfg(debug_assertions)]
             slow: vec![0; Op::ALL.len()].into_boxed_slice(),
+        };
+        #[cfg(all(debug_assertions, target_arch = "x86_64"))]
+        if let Some(how) = native::Translation::of_environment().filter(|_| avx2) {
+            engine.translate(how);
         }
+        engine
     }
 
     /// Says what is broken in code that is decoded from now on. With
@@ -553,6 +571,8 @@ impl Engine {
                 cx.cache.settle();
             }
             let end = run_block(block, &mut cx, done);
+            #[cfg(target_arch = "x86_64")]
+            self.blocks.give_up(block);
             for _ in 0..std::mem::replace(&mut cx.rounds, 1) {
                 for &op in &block.inexact {
                     cx.world.inexact(op);

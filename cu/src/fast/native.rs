@@ -19,6 +19,7 @@ use super::step::{Cx, Flow, Run, Step};
 use super::Seam;
 use crate::reference::{self, Function};
 use crate::wave::Row;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io::Write;
@@ -26,7 +27,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 use vkfd_isa::{Inst, Op, Operand};
 use vkfd_sabotage::Switches;
-use vkfd_translate::{arena::Arena, Context, Left, Mending, Region, Registers, ROUNDS};
+use vkfd_translate::{arena::Arena, Accessing, Context, Left, Mending, Region, Registers, ROUNDS};
 pub use vkfd_translate::{has as is_translated, Why, Width};
 
 /// O_NOFOLLOW, as Linux has it on x86-64.
@@ -112,6 +113,20 @@ impl Translation {
     pub fn detect() -> Option<Translation> {
         Some(Translation { width: Width::detect()?, after: HOT, is_checked: false, perf_map: false })
     }
+
+    /// What all engines of a test program do: with `VKFD_TRANSLATE=avx2` or `avx512` in its
+    /// environment they translate each block before it runs the second time.
+    #[cfg(debug_assertions)]
+    pub(super) fn of_environment() -> Option<Translation> {
+        static WIDTH: std::sync::OnceLock<Option<Width>> = std::sync::OnceLock::new();
+        let of = |name: &str| match name {
+            "avx2" => Some(Width::Avx2),
+            "avx512" => Some(Width::Avx512),
+            _ => None,
+        };
+        let width = WIDTH.get_or_init(|| of(&std::env::var("VKFD_TRANSLATE").ok()?));
+        Some(Translation { width: (*width)?, after: 1, is_checked: false, perf_map: false })
+    }
 }
 
 /// A region in a block.
@@ -125,6 +140,9 @@ pub(super) struct Entry {
     insts: *const [Inst],
     /// Bytes from the block's begin to its first instruction.
     offset: u64,
+    /// Rounds that were done, and lanes that were loaded singly and loads that missed.
+    rounds: Cell<u32>,
+    singles: Cell<u32>,
 }
 
 /// An engine's translator.
@@ -134,6 +152,8 @@ pub(super) struct Native {
     pub(super) context: Box<Context>,
     pub(super) check: Check,
     pub(super) report: Report,
+    /// A region has turned out to be no gain: its block is to be translated without accesses.
+    pub(super) gave_up: bool,
 }
 
 /// Registers of a wave before and behind a region.
@@ -146,10 +166,11 @@ pub(super) struct Check {
 
 impl Native {
     pub(super) fn new(how: Translation) -> Option<Native> {
-        how.width.is_there().then(|| Native {
+        vkfd_translate::is_exact(how.width).then(|| Native {
             how,
             arena: Arena::default(),
-            context: Context::new(load, mend),
+            context: Context::new(load, mend, access),
+            gave_up: false,
             check: Check::default(),
             report: Report::default(),
         })
@@ -163,10 +184,15 @@ impl Native {
     /// Translates a block. Its steps do not move.
     pub(super) fn translate(&mut self, block: &mut Block, sabotage: &Switches) {
         let begun = Instant::now();
+        for entry in std::mem::take(&mut block.regions) {
+            if let Some(step) = block.steps.iter_mut().find(|step| std::ptr::eq(step.region, &raw const *entry)) {
+                (step.run, step.region) = (entry.plain, std::ptr::null());
+            }
+        }
+        let how = (self.how.width, !block.plain_accesses.get());
         let refused = &mut self.report.refused;
         let note = |op, why| *refused.entry((op, why)).or_default() += 1;
-        let regions =
-            vkfd_translate::translate(&block.insts, &block.layout, self.how.width, &mut self.arena, sabotage, note);
+        let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut self.arena, sabotage, note);
         if self.how.is_checked {
             // Also of blocks of other layouts.
             let rows = self.check.before.len().max(block.layout.rows);
@@ -214,7 +240,8 @@ fn enter_at(block: &mut Block, region: Region) {
     let offset: u64 = block.insts.iter().take(range.start).map(|inst| u64::from(inst.bytes)).sum();
     let behind: *const Step = behind;
     let step = &mut steps[first];
-    let entry = Box::new(Entry { region, plain: step.run, behind, insts, offset });
+    let (rounds, singles) = (Cell::new(0), Cell::new(0));
+    let entry = Box::new(Entry { region, plain: step.run, behind, insts, offset, rounds, singles });
     step.run = enter;
     step.region = &raw const *entry;
     block.regions.push(entry);
@@ -278,12 +305,32 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     context.scc = cx.wave.scc.into();
     let (rows, scalars) = (cx.rows, cx.scalars);
     context.user = (&raw mut *cx).cast();
+    context.set_lds(&cx.group.lds);
+    context.forget_pages(cx.cache.openings);
     // SAFETY: the wave's registers are as the block's layout has them, for which the region was
     // made. The functions get what runs the wave.
     let left = unsafe { entry.region.run(context, rows, scalars, limit) };
     cx.wave.scc = context.scc & 1 != 0;
+    let mut singles = context.take_calls();
+    match left {
+        Left::Done { rounds, .. } => {
+            let bytes = u64::from(entry.region.lane_bytes) * u64::from(rounds);
+            cx.cache.moved += bytes * u64::from(cx.exec().count_ones());
+            entry.rounds.set(entry.rounds.get().saturating_add(rounds));
+        }
+        Left::Missed => singles += MISS,
+    }
+    if singles != 0 {
+        entry.singles.set(entry.singles.get().saturating_add(singles));
+        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get());
+    }
     left
 }
+
+/// So many lanes' strips a region may load singly in any case; after that, one for a round.
+const SINGLES: u32 = 256;
+/// What a miss counts for.
+const MISS: u32 = 4;
 
 /// Runs a region, has the reference engine do the same, and compares.
 unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Left {
@@ -365,13 +412,76 @@ unsafe extern "sysv64" fn load(user: *mut c_void, va: u64, words: u32, to: *mut 
     1
 }
 
+/// Whether FLAT has one of its apertures at a page, or so near that an offset leads there.
+fn is_aside(cx: &Cx, page: u64) -> bool {
+    [page.wrapping_sub(2 * PAGE), page.wrapping_add(3 * PAGE)].into_iter().any(|va| {
+        let high = (va >> 32) as u32;
+        high == cx.group.apertures.shared || high == cx.group.apertures.private
+    })
+}
+
+/// A strip's load of memory, lane by lane.
+unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
+    // SAFETY: as in `mend`.
+    let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
+    access.calls += 1;
+    let (bytes, flat) = (4 * u64::from(access.words), access.flat != 0);
+    let mut pointers = [std::ptr::null_mut::<u8>(); 16];
+    let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
+    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
+        let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
+        let va = access.base.wrapping_add(address);
+        let page = va & !(PAGE - 1);
+        if page != last {
+            if flat && is_aside(cx, page) {
+                return 0;
+            }
+            let Some(found) = cx.cache.page(cx.world, page, false) else { return 0 };
+            (last, host) = (page, found);
+            if count == 0 {
+                (access.page, access.host) = (Accessing::tag(page, flat), host);
+            }
+        }
+        if va - page + bytes > PAGE {
+            return 0;
+        }
+        pointers[count] = host.wrapping_add((va - page) as usize);
+        count += 1;
+    }
+    let mut loaded = [0u32; 32];
+    // SAFETY: pointers of spans while the gate is open; there is room for all lanes.
+    if unsafe { vkfd_raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes as usize) }.is_err() {
+        return 0;
+    }
+    let lanes = (0..16).filter(|lane| access.lanes >> lane & 1 != 0);
+    for (lane, words) in lanes.zip(loaded.chunks_exact(access.words.clamp(1, 2) as usize)) {
+        for (word, result) in words.iter().zip(&mut access.result) {
+            result[lane] = *word;
+        }
+    }
+    1
+}
+
 /// Lanes that vectors have left, by the reference engine's function.
 unsafe extern "sysv64" fn mend(user: *mut c_void, mending: *mut Mending) {
     // SAFETY: as in `load`; the context's own, which code uses only before and behind this.
     let (cx, mending) = unsafe { (&mut *user.cast::<Cx>(), &mut *mending) };
-    let Some(function) = Op::ALL.get(mending.op as usize).and_then(|&op| Function::of(op)) else { return };
-    for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
-        let words = [mending.source[lane], 0, 0];
-        mending.result[lane] = function.lane(cx.wave, lane, 0, words, false) as u32;
+    let Some(&op) = Op::ALL.get(mending.op as usize) else { return };
+    let words = |mending: &Mending, lane: usize| mending.sources.map(|source| source[lane]);
+    let lanes = mending.lanes;
+    let active = (0..16).filter(|lane| lanes >> lane & 1 != 0);
+    mending.out = 0;
+    if op == Op::VDivScaleF32 {
+        for lane in active {
+            let (value, bit) = reference::div_scale32(cx.wave.mode, words(mending, lane));
+            mending.result[lane] = value;
+            mending.out |= u32::from(bit) << lane;
+        }
+        return;
+    }
+    let Some(function) = Function::of(op) else { return };
+    for lane in active {
+        let value = function.lane(cx.wave, lane, mending.inward.into(), words(mending, lane), false);
+        mending.result[lane] = value as u32;
     }
 }

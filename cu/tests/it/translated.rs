@@ -116,6 +116,44 @@ fn load(numbers: &mut Numbers) -> Vec<u32> {
     vec![0b11_0000 << 26 | (numbers.below(2) as u32) << 18 | 1 << 17 | 4 << 6 | 1, numbers.below(64) as u32 * 4]
 }
 
+/// The row of LDS addresses, and the first of two of memory's: random code does not write them.
+const LOCAL: u32 = REGISTERS as u32;
+const GLOBAL: u32 = LOCAL + 1;
+
+/// A load of LDS or of memory, as gfx9 has it.
+fn access(numbers: &mut Numbers) -> Vec<u32> {
+    let dst = numbers.below(REGISTERS - 4) as u32;
+    if numbers.below(3) == 0 {
+        let op = [0x14, 0x15][numbers.below(2) as usize];
+        let offset = numbers.below(16) as u32 * 4;
+        return vec![0xdc00_8000 | op << 18 | offset, dst << 24 | 0x7f << 16 | GLOBAL];
+    }
+    // ds_read_b32, read2, read2st64, b64, read2_b64, b96, b128
+    let op = [0x36, 0x37, 0x38, 0x76, 0x77, 0xfe, 0xff][numbers.below(7) as usize];
+    let offsets = match op {
+        0x36 | 0x76 | 0xfe | 0xff => numbers.below(64) as u32 * 4,
+        0x38 => (numbers.below(3) as u32) << 8 | numbers.below(3) as u32,
+        _ => (numbers.below(32) as u32) << 8 | numbers.below(32) as u32,
+    };
+    vec![0xd800_0000 | op << 17 | offsets, dst << 24 | LOCAL]
+}
+
+/// Addresses of lanes within so many bytes: side by side, all the same, in pieces, anywhere.
+fn addresses(numbers: &mut Numbers, room: u64) -> [u32; 64] {
+    let begin = numbers.below(room - 512) & !3;
+    let kind = numbers.below(6);
+    std::array::from_fn(|lane| {
+        let offset = match kind {
+            0 | 1 => begin + 4 * lane as u64,
+            2 => begin,
+            3 => begin + 8 * lane as u64,
+            4 => begin + 4 * (lane as u64 / 16),
+            _ => numbers.below(room - 512) & !3,
+        };
+        offset as u32
+    })
+}
+
 const PLAIN: [Format; 10] = [
     Format::Vop1,
     Format::Vop2,
@@ -138,10 +176,16 @@ fn fits(inst: &Inst, numbers: &mut Numbers, pure: bool) -> bool {
 }
 
 /// Instructions, of which none writes EXEC.
-fn body(target: Target, numbers: &mut Numbers, length: usize, (pure, loads): (bool, bool)) -> Vec<u32> {
+fn body(target: Target, numbers: &mut Numbers, length: usize, how: (bool, bool, bool)) -> Vec<u32> {
+    let (pure, loads, accesses) = how;
     let mut code = Vec::new();
     let mut count = 0;
     while count < length {
+        if accesses && count % 5 == 4 {
+            code.extend(access(numbers));
+            count += 1;
+            continue;
+        }
         let words = match numbers.below(8) {
             0 | 1 => scalar(numbers),
             2 if loads && target.is_gfx9() => load(numbers),
@@ -169,22 +213,50 @@ const END: u32 = 0xbf81_0000;
 const DATA: u64 = BASE + 0x2000;
 
 fn straight(target: Target, numbers: &mut Numbers) -> Vec<u32> {
-    let mut code = body(target, numbers, 24, (false, true));
+    let mut code = body(target, numbers, 24, (false, true, false));
+    code.push(END);
+    code
+}
+
+fn straight_with_accesses(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let mut code = body(target, numbers, 24, (false, true, true));
     code.push(END);
     code
 }
 
 /// A loop of s20 rounds.
 fn looped(target: Target, numbers: &mut Numbers) -> Vec<u32> {
-    let length = 6 + numbers.below(12) as usize;
     let loads = numbers.below(2) == 0;
-    let mut code = body(target, numbers, length, (true, loads));
+    rounds(target, numbers, (true, loads, false))
+}
+
+/// A loop whose addresses in memory grow by v_add_u32, in rounds that reach beyond what is there.
+fn looped_with_accesses(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    rounds(target, numbers, (true, false, true))
+}
+
+fn rounds(target: Target, numbers: &mut Numbers, how: (bool, bool, bool)) -> Vec<u32> {
+    let length = 6 + numbers.below(12) as usize;
+    let mut code = body(target, numbers, length, how);
+    if how.2 {
+        // v_add_u32 of 0, 4, 16 or 64 to the addresses.
+        let by = [128, 132, 144, 192][numbers.below(4) as usize];
+        code.push(0x34 << 25 | GLOBAL << 17 | GLOBAL << 9 | by);
+    }
     // s_sub_u32 s20, s20, 1; s_cmp_lg_u32 s20, 0; s_cbranch_scc1
     code.extend([0x8094_8114, 0xbf07_8014]);
     let back = -(code.len() as i16 + 1);
     code.push(0xbf85_0000 | u32::from(back as u16));
     code.push(END);
     code
+}
+
+/// Bytes of LDS.
+const LDS: usize = 4096;
+
+/// A group whose LDS has something to read.
+fn local() -> vkfd_cu::Group {
+    vkfd_cu::Group { lds: Numbers(6).bytes(LDS), ..group(0) }
 }
 
 fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
@@ -196,6 +268,10 @@ fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
     for word in wave.scalar.iter_mut().take(16) {
         *word = value(numbers);
     }
+    wave.rows[LOCAL as usize].0 = addresses(numbers, LDS as u64 - 1536);
+    let places = addresses(numbers, 0x2000);
+    wave.rows[GLOBAL as usize].0 = places.map(|place| (DATA + u64::from(place)) as u32);
+    wave.rows[GLOBAL as usize + 1].0 = [(DATA >> 32) as u32; 64];
     wave.set_pair(2, DATA);
     wave.scalar[20] = [1, 2, 3, 63, 64, 65, 130][numbers.below(7) as usize];
     wave.set_pair(Operand::VCC, numbers.next());
@@ -262,7 +338,7 @@ fn compare(engine: &mut Engine, case: Case) -> Result<Report, String> {
     let Case { target, lanes, count, seed, budget, program } = case;
     let mut numbers = Numbers(seed);
     let mut world = Flat::new(BASE, 4);
-    world.write(DATA, &Numbers(5).bytes(1024));
+    world.write(DATA, &Numbers(5).bytes(0x2000));
     let mut report = Report::default();
     for index in 0..count {
         let code = program(target, &mut numbers);
@@ -272,11 +348,11 @@ fn compare(engine: &mut Engine, case: Case) -> Result<Report, String> {
             let mut expected = start(target, &mut numbers, lanes);
             let mut wave = expected.clone();
             let before = wave.clone();
-            let exit = reference::run(&mut expected, &mut group(64), &mut world, 1 << 20);
+            let exit = reference::run(&mut expected, &mut local(), &mut world, 1 << 20);
             let mut runs = 0;
             let translated = loop {
                 runs += 1;
-                match engine.run(&mut wave, &mut group(64), &mut world, budget) {
+                match engine.run(&mut wave, &mut local(), &mut world, budget) {
                     Exit::Yield if runs < 1 << 20 => {}
                     exit => break exit,
                 }
@@ -327,6 +403,31 @@ fn straight_code_is_the_reference_s() {
 fn loops_are_the_reference_s() {
     check(Case { count: programs(300), ..LOOPED }, 50);
     check(Case { target: Target::Gfx942, count: programs(100), seed: 8, ..LOOPED }, 30);
+}
+
+/// Loads of memory and LDS, also in waves that are suspended after each round and whose loads miss
+/// in a later one.
+#[test]
+fn accesses_are_the_reference_s() {
+    let straight = Case { program: straight_with_accesses, seed: 21, ..STRAIGHT };
+    let looped = Case { program: looped_with_accesses, seed: 22, ..LOOPED };
+    check(Case { count: programs(200), ..straight }, 15);
+    check(Case { target: Target::Gfx90a, count: programs(100), seed: 23, ..straight }, 15);
+    check(Case { count: programs(200), ..looped }, 10);
+    check(Case { count: programs(60), budget: 1, seed: 24, ..looped }, 10);
+    check(Case { target: Target::Gfx942, count: programs(100), seed: 25, ..looped }, 5);
+}
+
+#[test]
+fn faults_in_accesses_are_noticed() {
+    for width in widths() {
+        for switch in [Switch::GuessedShape, Switch::UnkeptRows] {
+            let mut engine = engine(Target::Gfx900, width, false);
+            engine.sabotage(Switches::NONE.with(switch));
+            let case = Case { count: 300, seed: 22, program: looped_with_accesses, ..LOOPED };
+            assert!(compare(&mut engine, case).is_err(), "{width:?}: {switch:?} was not noticed");
+        }
+    }
 }
 
 #[test]

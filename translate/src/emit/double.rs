@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Double precision, in which reciprocal square roots are decided.
+//! Double precision, in which reciprocal square roots, exponentials and logarithms are decided.
+//! The polynomials are those of the interpreter (`avx2`), so the same lanes are left open.
 
 use super::*;
 
 /// Masks that are used one after the other, and double precision.
 impl Emit {
-    /// Makes something that needs mask registers, which but for its result are free again.
+    /// Makes something that needs mask registers, which are free again: its result is to be used
+    /// before the next temporary is taken.
     pub(crate) fn once(&mut self, make: impl FnOnce(&mut Emit) -> Mask) -> Mask {
         let before = (self.masks, self.taken);
         self.masks = 0;
@@ -54,7 +56,7 @@ impl Emit {
             if n == 1 {
                 self.asm.add(Instruction::with4(width::JOIN_HALVES.of(width), value, value, to, 1u32));
             }
-            self.near_tie(near, wide);
+            self.near_tie(near, wide, 8);
         }
         if self.mends_all {
             for near in near {
@@ -65,7 +67,7 @@ impl Emit {
     }
 
     /// Zeros in the words of 64 bits of `near` where a double is near the middle between singles.
-    pub(super) fn near_tie(&mut self, near: Register, double: Register) {
+    pub(super) fn near_tie(&mut self, near: Register, double: Register, guard: u64) {
         let width = self.width;
         let word = |e: &mut Emit, bits: u64| at(Register::RCX, e.pool.double(bits));
         // The bits that a single does not have, from a little less than their middle.
@@ -73,9 +75,9 @@ impl Emit {
             (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), 0x1fff_ffff_u64),
             (
                 Both(Code::VEX_Vpaddq_ymm_ymm_ymmm256, Code::EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64),
-                8u64.wrapping_sub(1 << 28),
+                guard.wrapping_sub(1 << 28),
             ),
-            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), !15u64),
+            (Both(Code::VEX_Vpand_ymm_ymm_ymmm256, Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64), !(2 * guard - 1)),
         ];
         let mut from = double;
         for (code, bits) in steps {
@@ -115,4 +117,146 @@ impl Emit {
         self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, low, low, 0xd8u32));
         Mask::V(low)
     }
+
+    /// A constant of 64 bits as the last operand.
+    fn last64(&mut self, op: Both, d: Register, a: Register, bits: u64) {
+        let place = if self.width.is_wide() {
+            broadcast(at(Register::RCX, self.pool.double(bits)))
+        } else {
+            let [low, high] = [bits & 0xffff_ffff, bits >> 32].map(|word| u32::try_from(word).unwrap_or(0));
+            at(Register::RCX, self.pool.vector(&[low, high, low, high, low, high, low, high]))
+        };
+        self.asm.add(Instruction::with3(op.of(self.width), d, a, place));
+    }
+
+    fn op64(&mut self, op: Both, d: Register, a: Register, b: Register) {
+        self.asm.add(Instruction::with3(op.of(self.width), d, a, b));
+    }
+
+    /// Both halves of a vector of words: the low one, and the high one in `room`.
+    fn halves(&mut self, source: Register, room: Register) -> [Register; 2] {
+        let high = self.half(room);
+        self.asm.add(Instruction::with3(width::HIGH_HALF.of(self.width), high, source, 1u32));
+        [self.half(source), high]
+    }
+
+    fn convert(&mut self, op: Both, d: Register, from: Register) {
+        self.asm.add(Instruction::with2(op.of(self.width), d, from));
+    }
+
+    /// Singles of two vectors of doubles, and where these are so near to the middle between two
+    /// singles that they do not decide. The doubles' registers are used up.
+    fn decide(&mut self, value: Register, doubles: [Register; 2]) -> Mask {
+        let upper = self.temp();
+        let (low, high) = (self.half(value), self.half(upper));
+        self.convert(width::SINGLES, low, doubles[0]);
+        self.convert(width::SINGLES, high, doubles[1]);
+        self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), value, value, high, 1u32));
+        for double in doubles {
+            self.near_tie(double, double, GUARD);
+        }
+        if self.mends_all {
+            for double in doubles {
+                self.asm.add(Instruction::with3(width::XOR.of(self.width), double, double, double));
+            }
+        }
+        self.taken -= 1;
+        self.join_near(doubles)
+    }
+
+    /// `value` = two to the power of a number of at most 200, and where that is open.
+    pub(crate) fn exp2(&mut self, value: Register, a: Register) -> Mask {
+        let (whole, upper, rest) = (self.temp(), self.temp(), self.temp());
+        let sums = [self.temp(), self.temp()];
+        self.round(whole, Src::Reg(a), 8);
+        // Exact; at most a half.
+        self.op(width::FSUB, value, Src::Reg(a), Src::Reg(whole));
+        self.op1(width::NEAREST_INT, whole, Src::Reg(whole));
+        for (n, sum) in sums.into_iter().enumerate() {
+            let parts = self.halves(value, upper);
+            self.convert(width::DOUBLES, rest, parts[n]);
+            self.splat64(sum, EXP2[11].to_bits());
+            for factor in EXP2[..11].iter().rev() {
+                self.fma213(sum, rest, factor.to_bits());
+            }
+            let powers = self.halves(whole, upper);
+            self.convert(width::WIDEN_INT, rest, powers[n]);
+            self.asm.add(Instruction::with3(width::SHL64_BY.of(self.width), rest, rest, 52u32));
+            self.op64(width::ADD64, sum, sum, rest);
+        }
+        self.decide(value, sums)
+    }
+
+    /// `value` = the logarithm to the base of two of an ordinary number, and where that is open.
+    pub(crate) fn log2(&mut self, value: Register, a: Register) -> Mask {
+        let (power, upper, rest) = (self.temp(), self.temp(), self.temp());
+        let sums = [self.temp(), self.temp()];
+        let square = self.temp();
+        // From the square root of a half to that of two, and the power of two beside it.
+        self.op(width::SUB, power, Src::Reg(a), Src::Const(0x3f35_04f3));
+        self.sar(power, Src::Reg(power), Src::Const(23));
+        self.shl(value, Src::Reg(power), Src::Const(23));
+        self.op(width::SUB, value, Src::Reg(a), Src::Reg(value));
+        for (n, sum) in sums.into_iter().enumerate() {
+            let parts = self.halves(value, upper);
+            self.convert(width::DOUBLES, rest, parts[n]);
+            self.last64(width::DADD, sum, rest, 1f64.to_bits());
+            self.last64(width::DSUB, rest, rest, 1f64.to_bits());
+            self.op64(width::DDIV, rest, rest, sum);
+            self.op64(width::DMUL, square, rest, rest);
+            self.splat64(sum, (TWO_OVER_LN2 / 21.0).to_bits());
+            for k in (0..10u32).rev() {
+                self.fma213(sum, square, (TWO_OVER_LN2 / f64::from(2 * k + 1)).to_bits());
+            }
+            let powers = self.halves(power, upper);
+            self.convert(width::DOUBLES_OF_INT, square, powers[n]);
+            self.asm.add(Instruction::with3(width::DFMA213.of(self.width), sum, rest, square));
+        }
+        self.decide(value, sums)
+    }
+
+    /// `d = d * a + constant`.
+    fn fma213(&mut self, d: Register, a: Register, bits: u64) {
+        self.last64(width::DFMA213, d, a, bits);
+    }
+
+    /// Singles times two to the power of integers.
+    pub(crate) fn ldexp(&mut self, d: Register, a: Src, by: Src) {
+        let before = self.taken;
+        let (power, upper, rest, low) = (self.temp(), self.temp(), self.temp(), self.temp());
+        self.either(width::MIN_I, power, by, Src::Const(400));
+        self.op(width::MAX_I, power, Src::Reg(power), Src::Const(400u32.wrapping_neg()));
+        let a = self.reg(a);
+        let value = self.temp();
+        for n in 0..2 {
+            let powers = self.halves(power, upper);
+            self.convert(width::WIDEN_INT, rest, powers[n]);
+            self.last64(width::ADD64, rest, rest, 1023);
+            self.asm.add(Instruction::with3(width::SHL64_BY.of(self.width), rest, rest, 52u32));
+            let parts = self.halves(a, upper);
+            self.convert(width::DOUBLES, upper, parts[n]);
+            self.op64(width::DMUL, rest, upper, rest);
+            let to = if n == 0 { self.half(value) } else { self.half(low) };
+            self.convert(width::SINGLES, to, rest);
+        }
+        let high = self.half(low);
+        self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), d, value, high, 1u32));
+        self.taken = before;
+    }
 }
+
+/// Coefficients of two to the power of x: powers of the logarithm of two over factorials.
+const EXP2: [f64; 12] = {
+    let mut table = [1.0; 12];
+    let mut k = 1;
+    while k < 12 {
+        table[k] = table[k - 1] * std::f64::consts::LN_2 / k as f64;
+        k += 1;
+    }
+    table
+};
+
+const TWO_OVER_LN2: f64 = 2.0 * std::f64::consts::LOG2_E;
+
+/// How far results in double precision may be off, in units of their last place: 2^-41 of them.
+const GUARD: u64 = 1 << 11;

@@ -2,6 +2,7 @@
 //! Masks of lanes: scalar registers as the strips see them, and EXEC.
 
 use super::*;
+use vkfd_isa::Operand;
 
 impl Emit {
     /// The register for a mask that is kept until another takes its place.
@@ -51,7 +52,7 @@ impl Emit {
     /// A vector of the mask whose bits are in `eax`.
     pub(crate) fn spread(&mut self, v: Register) {
         let small = Register::XMM0 + (v as u32 - Register::YMM0 as u32);
-        let bits = at(Register::RCX, self.pool.eight([1, 2, 4, 8, 16, 32, 64, 128]));
+        let bits = at(Register::RCX, self.pool.vector(&[1, 2, 4, 8, 16, 32, 64, 128]));
         self.asm.add(Instruction::with2(Code::VEX_Vmovd_xmm_rm32, small, Register::EAX));
         self.asm.add(Instruction::with2(Code::VEX_Vpbroadcastd_ymm_xmmm32, v, small));
         self.asm.add(Instruction::with3(Code::VEX_Vpand_ymm_ymm_ymmm256, v, v, bits));
@@ -114,5 +115,14 @@ impl Emit {
         }
         let exec = self.exec_vector();
         self.spread(exec);
+    }
+
+    /// The active lanes.
+    pub(crate) fn active(&self) -> Mask {
+        if self.width.is_wide() {
+            Mask::K(EXEC)
+        } else {
+            Mask::V(self.exec_vector())
+        }
     }
 }

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Loads of memory and of LDS, for the lanes of a strip.
+//!
+//! How the lanes' addresses lie is found once for a row of addresses ([`Emit::look`]): side by
+//! side, all the same, or anyhow. Accesses by the same row, at other offsets, use that. In LDS the
+//! bounds of all of them are looked at there, too.
+//!
+//! Lanes that lie side by side in one page, or are at one address, are loaded at once, if the code
+//! has the page in its slot. What remains is the engine's ([`Emit::single`]); it also fills the
+//! slot. In LDS lanes that lie anyhow are gathered.
+//!
+//! Memory may vanish under an access: a fault goes on at the way out, with the strip's rounds in
+//! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
+
+use super::*;
+use crate::context::{Accessing, Context, Known, Slot, KNOWN, SLOTS};
+use crate::plan::{Access, Space};
+use std::mem::offset_of;
+
+/// Rows of addresses whose shape is known.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Key {
+    row: u16,
+    bytes: u32,
+    base: Option<MemoryOperand>,
+    lds: bool,
+}
+
+/// Lanes lie side by side, from the base on, or all at the base.
+const LINE: i32 = 1;
+const SAME: i32 = 2;
+const PAGE: i32 = 4096;
+
+fn field(offset: usize) -> i64 {
+    i64::try_from(offset).unwrap_or(0)
+}
+
+fn context(offset: usize) -> MemoryOperand {
+    at(Register::RDX, field(offset))
+}
+
+fn known(index: usize, offset: usize) -> MemoryOperand {
+    context(offset_of!(Context, known) + index * size_of::<Known>() + offset)
+}
+
+fn slot(index: usize, offset: usize) -> MemoryOperand {
+    context(offset_of!(Context, slots) + index % SLOTS * size_of::<Slot>() + offset)
+}
+
+fn request(offset: usize) -> MemoryOperand {
+    context(offset_of!(Context, accessing) + offset)
+}
+
+/// The first active lane's word of a vector that is in memory.
+fn first_of(mut place: MemoryOperand) -> MemoryOperand {
+    place.index = Register::R12;
+    place.scale = 1;
+    place
+}
+
+impl Emit {
+    /// The strip begins: the first active lane, the active ones, and the way out of a fault.
+    pub(crate) fn begin_accesses(&mut self, out: Label) {
+        if self.width.is_wide() {
+            self.asm.add(Instruction::with2(Code::VEX_Kmovw_r32_kr, Register::EAX, EXEC));
+        } else {
+            let exec = self.exec_vector();
+            self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, exec));
+        }
+        self.asm.store32(context(offset_of!(Context, active)), Register::EAX);
+        self.asm.add(Instruction::with2(Code::Bsf_r32_rm32, Register::R12D, Register::EAX));
+        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::R12D, 2u32));
+        self.asm.way_out(out);
+    }
+
+    /// A row was written: addresses in it are others.
+    pub(crate) fn forget_row(&mut self, row: u16) {
+        let is_high = |key: &Key| !key.lds && key.base.is_none() && key.row + 1 == row;
+        self.looked.retain(|(key, _)| key.row != row && !is_high(key));
+    }
+
+    fn set_shape(&mut self, index: usize, shape: i32) {
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, shape)), shape));
+    }
+
+    /// A row in memory, where a lane's word can be read.
+    fn spread_out(&mut self, row: u16, room: usize) -> MemoryOperand {
+        match self.row_source(row) {
+            Src::Row(place) => place,
+            Src::Reg(register) => {
+                let place = context(offset_of!(Context, scratch) + 64 * room);
+                self.asm.add(Instruction::with2(width::STORE.of(self.width), place, register));
+                place
+            }
+            _ => {
+                self.asm.fail();
+                context(0)
+            }
+        }
+    }
+
+    /// Finds how the addresses of an access lie, unless that is known. `end` is what all accesses
+    /// by these addresses reach beyond them.
+    pub(crate) fn look(
+        &mut self,
+        access: &Access,
+        base: MemoryOperand,
+        end: u32,
+        out: Label,
+        is_guessed: bool,
+    ) -> usize {
+        let (row, bytes, lds) = (access.address, 4 * u32::from(access.words), access.space == Space::Lds);
+        let key = Key { row, bytes, base: access.base.map(|_| base), lds };
+        if let Some((_, index)) = self.looked.iter().find(|(other, _)| *other == key) {
+            return *index;
+        }
+        let index = self.looks;
+        self.looks += 1;
+        if index >= KNOWN {
+            self.asm.fail();
+            return 0;
+        }
+        let before = (self.taken, self.masks);
+        // Where lane 0 would be, active or not.
+        let lanes: Vec<u32> = (0..u32::from(self.width.lanes())).map(|lane| lane * bytes).collect();
+        let steps = Src::Row(at(Register::RCX, self.pool.vector(&lanes)));
+        let from = self.temp();
+        self.op(width::SUB, from, self.row_source(row), steps);
+        let place = context(offset_of!(Context, scratch));
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), place, from));
+        let first = first_of(place);
+        let lows = self.spread_out(row, 1);
+        self.asm.load32(Register::EAX, first_of(lows));
+        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EBP, Register::R12D));
+        if access.words == 2 {
+            self.asm.add(Instruction::with2(Code::Add_r32_rm32, Register::EBP, Register::EBP));
+        }
+        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RAX, Register::RBP));
+        self.set_shape(index, LINE);
+        let apart = self.once(|e| e.compared(Src::Reg(from), Src::All(first), Order::NotEqual, false));
+        if !is_guessed {
+            self.cold(apart, move |e| {
+                let place = e.spread_out(row, 0);
+                let first = first_of(place);
+                e.asm.load32(Register::EAX, first);
+                e.set_shape(index, SAME);
+                let source = e.row_source(row);
+                let apart = e.once(|e| {
+                    let source = Src::Reg(e.reg(source));
+                    e.compared(source, Src::All(first), Order::NotEqual, false)
+                });
+                e.cold(apart, move |e| e.set_shape(index, 0));
+            });
+        }
+        if lds {
+            self.bounds(row, end, out);
+            if bytes != 4 {
+                // A pair's lanes are loaded by whole strips.
+                let (all, go_on) = (if self.width.is_wide() { 0xffff } else { 0xff }, self.asm.label());
+                self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
+                self.asm.jump_if(When::Zero, go_on);
+                self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, known(index, offset_of!(Known, shape)), SAME));
+                self.asm.jump_if(When::Zero, go_on);
+                self.set_shape(index, 0);
+                self.asm.bind(go_on);
+            }
+            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, context(offset_of!(Context, lds))));
+        } else if access.base.is_some() {
+            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, base));
+        } else {
+            let place = self.spread_out(row + 1, 1);
+            let high = self.row_source(row + 1);
+            self.asm.load32(Register::EBP, first_of(place));
+            self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
+            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
+            let apart = self.once(|e| {
+                let high = Src::Reg(e.reg(high));
+                e.compared(high, Src::All(first_of(place)), Order::NotEqual, false)
+            });
+            self.cold(apart, move |e| e.set_shape(index, 0));
+        }
+        self.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
+        (self.taken, self.masks) = before;
+        self.looked.push((key, index));
+        index
+    }
+
+    /// Leaves unless `end` bytes behind the active lanes' addresses are in LDS.
+    fn bounds(&mut self, row: u16, end: u32, out: Label) {
+        self.asm.load32(Register::EBP, context(offset_of!(Context, lds_bytes)));
+        self.asm.add(Instruction::with2(Code::Sub_rm32_imm32, Register::EBP, end));
+        self.asm.jump_if(When::Below, out);
+        let bound = context(offset_of!(Context, bound));
+        self.asm.store32(bound, Register::EBP);
+        let source = self.row_source(row);
+        let beyond = self.once(|e| {
+            let source = Src::Reg(e.reg(source));
+            e.compared(source, Src::All(bound), Order::Greater, false)
+        });
+        self.jump_if_any(beyond, out);
+    }
+
+    /// Loads the words of an access. The registers are the destinations', in which nothing is that
+    /// is still needed.
+    pub(crate) fn load_words(
+        &mut self,
+        access: &Access,
+        look: usize,
+        part: usize,
+        to: &[Register],
+        base: MemoryOperand,
+        out: Label,
+    ) {
+        let access = *access;
+        let offset = access.offsets[part];
+        let to: Vec<Register> = to.to_vec();
+        let (others, done) = (self.asm.label(), self.asm.label());
+        let shape = known(look, offset_of!(Known, shape));
+        self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
+        if access.words > 2 {
+            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
+        } else {
+            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
+        }
+        self.asm.jump_if(When::NotZero, others);
+        let single = self.asm.label();
+        let lds = access.space == Space::Lds;
+        if access.words > 2 {
+            self.same(&to, offset, lds);
+        } else {
+            if !lds {
+                self.host(&access, offset, 4 * i32::from(access.words) * i32::from(self.width.lanes()), single);
+            }
+            self.line(&to, if lds { offset } else { 0 }, lds);
+        }
+        self.asm.bind(done);
+        let (taken, masks) = (self.taken, self.masks);
+        let rare = move |e: &mut Emit| {
+            e.asm.bind(others);
+            if access.words <= 2 {
+                e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
+                e.asm.jump_if(When::NotZero, single);
+                if !lds {
+                    e.host(&access, offset, 4 * i32::from(access.words), single);
+                }
+                e.same(&to, if lds { offset } else { 0 }, lds);
+                e.asm.jump(done);
+            }
+            e.asm.bind(single);
+            if lds {
+                e.gather(access.address, &to, offset);
+            } else {
+                e.single(&access, offset, &to, base, out);
+            }
+            e.asm.jump(done);
+        };
+        self.cold.push((taken, masks, done, Box::new(rare)));
+    }
+
+    /// `rax` = the host's address of `bytes` at the GPU's address in `rax`, if the slot has their
+    /// page.
+    fn host(&mut self, access: &Access, offset: i32, bytes: i32, otherwise: Label) {
+        if offset != 0 {
+            self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
+        }
+        self.asm.move64(Register::RBP, Register::RAX);
+        self.asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RBP, -PAGE));
+        if access.space == Space::Flat {
+            self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, 1i32));
+        }
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(access.slot, offset_of!(Slot, tag))));
+        self.asm.jump_if(When::NotZero, otherwise);
+        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EAX, PAGE - bytes));
+        self.asm.jump_if(When::Above, otherwise);
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(access.slot, offset_of!(Slot, host))));
+    }
+
+    /// One address for all lanes.
+    fn same(&mut self, to: &[Register], offset: i32, _lds: bool) {
+        for (word, register) in to.iter().enumerate() {
+            let place = at(Register::RAX, i64::from(offset) + 4 * field(word));
+            self.asm.add(Instruction::with2(width::SPLAT.of(self.width), *register, place));
+        }
+    }
+
+    /// One word or two of lanes side by side. In LDS inactive lanes may be beyond its ends.
+    fn line(&mut self, to: &[Register], offset: i32, lds: bool) {
+        let (width, offset) = (self.width, i64::from(offset));
+        let load = width::LOAD.of(width);
+        let [even, odd] = match *to {
+            [one] => {
+                let place = at(Register::RAX, offset);
+                if !lds {
+                    self.asm.add(Instruction::with2(load, one, place));
+                } else if width.is_wide() {
+                    let load = Instruction::with2(load, one, place).map(|mut load| {
+                        load.set_zeroing_masking(true);
+                        load
+                    });
+                    self.masked(EXEC, load);
+                } else {
+                    let exec = self.exec_vector();
+                    self.asm.add(Instruction::with3(Code::VEX_Vmaskmovps_ymm_ymm_m256, one, exec, place));
+                }
+                return;
+            }
+            [even, odd] => [even, odd],
+            _ => return self.asm.fail(),
+        };
+        let before = self.taken;
+        let first = self.temp();
+        self.asm.add(Instruction::with2(load, first, at(Register::RAX, offset)));
+        if width.is_wide() {
+            for (to, begin) in [(even, 0u32), (odd, 1)] {
+                let words: Vec<u32> = (0..16).map(|lane| begin + 2 * lane).collect();
+                let words = at(Register::RCX, self.pool.vector(&words));
+                self.asm.add(Instruction::with2(load, to, words));
+                let second = at(Register::RAX, offset + 64);
+                self.asm.add(Instruction::with3(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, to, first, second));
+            }
+        } else {
+            let second = self.temp();
+            self.asm.add(Instruction::with2(load, second, at(Register::RAX, offset + 32)));
+            for (to, pick) in [(even, 0x88u32), (odd, 0xdd)] {
+                self.asm.add(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, to, first, second, pick));
+                self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, to, 0xd8u32));
+            }
+        }
+        self.taken = before;
+    }
+
+    /// Words of LDS, anywhere within its bounds.
+    fn gather(&mut self, row: u16, to: &[Register], offset: i32) {
+        let before = self.taken;
+        let at_row = self.row_source(row);
+        let lanes = self.temp();
+        self.mov(lanes, at_row);
+        self.asm.load64(Register::RAX, context(offset_of!(Context, lds)));
+        for (word, register) in to.iter().enumerate() {
+            let offset = i64::from(offset) + 4 * field(word);
+            let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, lanes, 1, offset, 1);
+            if self.width.is_wide() {
+                self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, Register::K7, EXEC));
+                let gather = Instruction::with2(Code::EVEX_Vgatherdps_zmm_k1_vm32z, *register, place);
+                self.masked(Register::K7, gather);
+            } else {
+                let (mask, exec) = (self.temp(), self.exec_vector());
+                self.mov(mask, Src::Reg(exec));
+                self.asm.add(Instruction::with3(Code::VEX_Vgatherdps_ymm_vm32y_ymm, *register, place, mask));
+                self.taken -= 1;
+            }
+        }
+        self.taken = before;
+    }
+
+    /// Has the engine load the words of each active lane.
+    fn single(&mut self, access: &Access, offset: i32, to: &[Register], base: MemoryOperand, out: Label) {
+        let before = self.taken;
+        let routine = *self.accessor.get_or_insert_with(|| self.asm.label());
+        let store = width::STORE.of(self.width);
+        let low = self.row_source(access.address);
+        let low = self.reg(low);
+        self.asm.add(Instruction::with2(store, request(offset_of!(Accessing, low)), low));
+        let high = if access.base.is_some() { Src::Const(0) } else { self.row_source(access.address + 1) };
+        let high = self.reg(high);
+        self.asm.add(Instruction::with2(store, request(offset_of!(Accessing, high)), high));
+        if access.base.is_some() {
+            self.asm.load64(Register::RAX, base);
+        } else {
+            self.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::EAX, Register::EAX));
+        }
+        self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
+        self.asm.store64(request(offset_of!(Accessing, base)), Register::RAX);
+        self.asm.load32(Register::EAX, context(offset_of!(Context, active)));
+        self.asm.store32(request(offset_of!(Accessing, lanes)), Register::EAX);
+        for (place, value) in [
+            (offset_of!(Accessing, words), u32::from(access.words)),
+            (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
+        ] {
+            self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
+        }
+        self.asm.call(routine);
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+        self.asm.jump_if(When::Zero, out);
+        for (from, place) in [
+            (offset_of!(Accessing, page), offset_of!(Slot, tag)),
+            (offset_of!(Accessing, host), offset_of!(Slot, host)),
+        ] {
+            self.asm.load64(Register::RAX, request(from));
+            self.asm.store64(slot(access.slot, place), Register::RAX);
+        }
+        for (word, register) in to.iter().enumerate() {
+            let place = request(offset_of!(Accessing, result) + 64 * word);
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), *register, place));
+        }
+        self.taken = before;
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Loads of memory and LDS: which of them regions have.
+
+use crate::scalar::bits;
+use crate::{Registers, Why};
+use vkfd_isa::{Format, Inst, Op, Operand};
+
+/// What an access loads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Lds,
+    Global,
+    Flat,
+}
+
+/// A load of all lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) space: Space,
+    /// The row of the addresses; without a scalar base, memory has their high words in the next.
+    pub(crate) address: u16,
+    pub(crate) base: Option<u8>,
+    /// What is added to the addresses, of each part.
+    pub(crate) offsets: [i32; 2],
+    /// One part or two, and the words of each.
+    pub(crate) parts: u8,
+    pub(crate) words: u8,
+    /// The first of the rows that it writes.
+    pub(crate) row: u16,
+    /// The place where the code keeps its page.
+    pub(crate) slot: usize,
+}
+
+impl Access {
+    pub(super) fn of(inst: &Inst, registers: &dyn Registers) -> Result<Access, Why> {
+        let memory = &inst.memory;
+        let (space, parts, words, unit) = match (inst.format, inst.op) {
+            (Format::Ds, Op::DsReadB32) => (Space::Lds, 1, 1, 0),
+            (Format::Ds, Op::DsReadB64) => (Space::Lds, 1, 2, 0),
+            (Format::Ds, Op::DsReadB96) => (Space::Lds, 1, 3, 0),
+            (Format::Ds, Op::DsReadB128) => (Space::Lds, 1, 4, 0),
+            (Format::Ds, Op::DsRead2B32) => (Space::Lds, 2, 1, 4),
+            (Format::Ds, Op::DsRead2B64) => (Space::Lds, 2, 2, 8),
+            (Format::Ds, Op::DsRead2st64B32) => (Space::Lds, 2, 1, 256),
+            (Format::Ds, Op::DsRead2st64B64) => (Space::Lds, 2, 2, 512),
+            (Format::Global, Op::GlobalLoadDword) => (Space::Global, 1, 1, 0),
+            (Format::Global, Op::GlobalLoadDwordx2) => (Space::Global, 1, 2, 0),
+            (Format::Flat, Op::FlatLoadDword) => (Space::Flat, 1, 1, 0),
+            (Format::Flat, Op::FlatLoadDwordx2) => (Space::Flat, 1, 2, 0),
+            _ => return Err(Why::Operation),
+        };
+        if memory.gds || memory.lds || memory.tfe {
+            return Err(Why::Form);
+        }
+        let base = match memory.base {
+            Operand::None | Operand::Scalar(Operand::NULL) => None,
+            _ if space != Space::Global => None,
+            operand => Some(registers.scalar(operand, 2).ok_or(Why::Form)?),
+        };
+        let offsets = match unit {
+            0 => [memory.offset, 0],
+            _ => memory.offsets.map(|offset| i32::from(offset) * unit),
+        };
+        if space == Space::Lds && offsets.into_iter().any(|offset| !(0..0x2_0000).contains(&offset)) {
+            return Err(Why::Form);
+        }
+        let last = |first: Operand, count: u16| {
+            let behind = match first {
+                Operand::Vgpr(n) => Operand::Vgpr(n + count - 1),
+                Operand::Agpr(n) => Operand::Agpr(n + count - 1),
+                operand => operand,
+            };
+            registers.row(behind)
+        };
+        let count = u16::from(parts) * u16::from(words);
+        let wide = space != Space::Lds && base.is_none();
+        let address = registers.row(memory.vaddr).ok_or(Why::Form)?;
+        last(memory.vaddr, if wide { 2 } else { 1 }).ok_or(Why::Form)?;
+        let row = registers.row(inst.dst).ok_or(Why::Form)?;
+        last(inst.dst, count).ok_or(Why::Form)?;
+        Ok(Access { space, address, base, offsets, parts, words, row, slot: 0 })
+    }
+
+    /// Rows that it reads.
+    pub(crate) fn addresses(&self) -> std::ops::Range<u16> {
+        let wide = self.space != Space::Lds && self.base.is_none();
+        self.address..self.address + if wide { 2 } else { 1 }
+    }
+
+    /// Rows that it writes.
+    pub(crate) fn rows(&self) -> std::ops::Range<u16> {
+        self.row..self.row + u16::from(self.parts) * u16::from(self.words)
+    }
+
+    /// What it reaches beyond an address.
+    pub(crate) fn end(&self) -> u32 {
+        let last = self.offsets.into_iter().take(self.parts.into()).max().unwrap_or(0);
+        u32::try_from(last).unwrap_or(0) + 4 * u32::from(self.words)
+    }
+
+    /// Scalar registers that it reads.
+    pub(super) fn numbers(&self) -> u128 {
+        self.base.map_or(0, |n| bits(n, 2))
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The slice of a segment: its scalar instructions, round after round, and the trace that they
+//! leave for the strips.
+
+use super::{field, ROUNDS};
+use crate::assembler::{at, Assembler, Label, When};
+use crate::context::{end, Context, TRACE_WORDS};
+use crate::plan::{Item, Load, Segment, Source, Vector};
+use crate::scalar::{self, CONTEXT, SCALARS};
+use crate::Why;
+use iced_x86::{Code, Instruction, Register};
+use std::mem::offset_of;
+
+/// What the trace has of a round.
+struct Trace {
+    /// Offsets in bytes, by register, version and number of words.
+    slots: Vec<((u8, u32, u8), i64)>,
+    versions: [u32; 128],
+    bytes: i64,
+}
+
+/// Where vector instructions find what they read of scalar registers.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Places {
+    pub(super) sources: [Option<i64>; 3],
+    pub(super) high: [Option<i64>; 3],
+    pub(super) mask: Option<i64>,
+    pub(super) base: Option<i64>,
+}
+
+const TRACE: Register = Register::R13;
+const DONE: Register = Register::R14;
+const LIMIT: Register = Register::R15;
+
+struct Slice<'a> {
+    asm: Assembler,
+    trace: Trace,
+    segment: &'a Segment,
+    is_needed: bool,
+    /// Vector instructions read registers as they are behind the region.
+    is_late: bool,
+}
+
+impl Slice<'_> {
+    /// A register's present value: its place in the trace.
+    fn place(&mut self, n: u8, words: u8) -> Option<i64> {
+        if scalar::bits(n, words) & self.segment.written == 0 || self.is_late {
+            return None;
+        }
+        // A pair changes when one of its words does.
+        let version: u32 = (n..n + words).filter_map(|n| self.trace.versions.get(usize::from(n))).sum();
+        let slot = (n, version, words);
+        if let Some((_, offset)) = self.trace.slots.iter().find(|(other, _)| *other == slot) {
+            return Some(*offset);
+        }
+        let offset = self.trace.bytes;
+        for word in 0..i64::from(words) {
+            self.asm.load32(Register::EAX, at(SCALARS, 4 * (i64::from(n) + word)));
+            self.asm.store32(at(TRACE, offset + 4 * word), Register::EAX);
+        }
+        self.trace.bytes += 4 * i64::from(words);
+        self.trace.slots.push((slot, offset));
+        self.is_needed = true;
+        Some(offset)
+    }
+
+    fn wrote(&mut self, registers: u128) {
+        self.is_needed = true;
+        let mut rest = registers;
+        while rest != 0 {
+            if let Some(version) = self.trace.versions.get_mut(rest.trailing_zeros() as usize) {
+                *version += 1;
+            }
+            rest &= rest - 1;
+        }
+    }
+
+    fn load(&mut self, load: &Load, missed: Label) {
+        let asm = &mut self.asm;
+        asm.load64(Register::RSI, at(SCALARS, 4 * i64::from(load.base)));
+        if let Some(n) = load.offset {
+            asm.load32(Register::EAX, at(SCALARS, 4 * i64::from(n)));
+            asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RSI, Register::RAX));
+        }
+        asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RSI, load.imm));
+        asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSI, !3i32));
+        asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, u32::from(load.words)));
+        asm.add(Instruction::with2(Code::Lea_r64_m, Register::RCX, at(SCALARS, 4 * i64::from(load.dst))));
+        asm.load64(Register::RDI, at(CONTEXT, field(offset_of!(Context, user))));
+        asm.add(Instruction::with1(Code::Call_rm64, at(CONTEXT, field(offset_of!(Context, load)))));
+        asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+        asm.jump_if(When::Zero, missed);
+        self.wrote(scalar::bits(load.dst, load.words));
+    }
+}
+
+const SAVED: [Register; 5] = [SCALARS, CONTEXT, TRACE, DONE, LIMIT];
+
+/// The code, if there is any, the trace's bytes for a round, and where the vector instructions find
+/// what they read.
+pub(super) type Sliced = (Option<Vec<u8>>, i64, Vec<Places>);
+
+/// The slice of a segment.
+pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sliced, Why> {
+    let mut slice = Slice {
+        asm: Assembler::new(),
+        trace: Trace { slots: Vec::new(), versions: [0; 128], bytes: 0 },
+        segment,
+        is_needed: looped,
+        is_late,
+    };
+    let asm = &mut slice.asm;
+    let (head, missed, fell, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
+    SAVED.into_iter().for_each(|register| asm.push(register));
+    asm.move64(SCALARS, Register::RSI);
+    asm.move64(CONTEXT, Register::RDX);
+    asm.load64(TRACE, at(CONTEXT, field(offset_of!(Context, trace))));
+    asm.load32(Register::R15D, at(CONTEXT, field(offset_of!(Context, limit))));
+    asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R14D, Register::R14D));
+    asm.bind(head);
+    let mut places = Vec::new();
+    for item in &segment.items {
+        match item {
+            Item::Scalar(scalar) => {
+                scalar.write(&mut slice.asm);
+                slice.wrote(scalar.registers().1);
+            }
+            Item::Load(load) => slice.load(load, missed),
+            Item::Branch(on) => {
+                slice.asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
+                scalar::branch(&mut slice.asm, *on, fell);
+            }
+            Item::Vector(vector) => {
+                let mut place = Places::default();
+                for (source, place) in vector.sources.iter().zip(&mut place.sources) {
+                    if let Some(Source::Scalar(n)) = source {
+                        *place = slice.place(*n, 1);
+                    }
+                }
+                for (source, place) in vector.high.iter().zip(&mut place.high) {
+                    if let Some(Source::Scalar(n)) = source {
+                        *place = slice.place(*n, 1);
+                    }
+                }
+                if let Some(n) = vector.inward {
+                    // What a vector instruction has made is in the register itself.
+                    let made = places_made(segment, vector, n);
+                    place.mask = if made { None } else { slice.place(n, words) };
+                }
+                places.push(place);
+            }
+            Item::Access(access) => {
+                let base = access.base.and_then(|n| slice.place(n, 2));
+                places.push(Places { base, ..Places::default() });
+            }
+            Item::Nothing => {}
+        }
+    }
+    let bytes = slice.trace.bytes;
+    let most = if looped { i64::from(ROUNDS) } else { 1 };
+    if bytes * most > field(4 * TRACE_WORDS) {
+        return Err(Why::Trace);
+    }
+    let asm = &mut slice.asm;
+    let leave_with = |asm: &mut Assembler, label, how: u32| {
+        if let Some(label) = label {
+            asm.bind(label);
+        }
+        asm.add(Instruction::with2(Code::Mov_rm32_imm32, at(CONTEXT, field(offset_of!(Context, end))), how));
+        asm.jump(leave);
+    };
+    if looped {
+        asm.add(Instruction::with2(Code::Add_rm64_imm32, TRACE, i32::try_from(bytes).map_err(|_| Why::Trace)?));
+        asm.add(Instruction::with2(Code::Cmp_r32_rm32, Register::R14D, Register::R15D));
+        asm.jump_if(When::Below, head);
+        leave_with(asm, None, end::TAKEN);
+    } else {
+        asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
+    }
+    leave_with(asm, Some(fell), end::FELL);
+    leave_with(asm, Some(missed), end::MISSED);
+    asm.bind(leave);
+    asm.store32(at(CONTEXT, field(offset_of!(Context, done))), Register::R14D);
+    SAVED.into_iter().rev().for_each(|register| asm.pop(register));
+    asm.ret();
+    let Slice { asm, is_needed, .. } = slice;
+    let code = asm.finish().ok_or(Why::Encoding)?;
+    Ok((is_needed.then_some(code), bytes, places))
+}
+
+/// Whether a vector instruction before this one has made the mask, in a loop any of them.
+fn places_made(segment: &Segment, reader: &Vector, n: u8) -> bool {
+    let looped = matches!(segment.items.last(), Some(Item::Branch(_)));
+    segment.vectors().take_while(|vector| looped || !std::ptr::eq(*vector, reader)).any(|vector| vector.out == Some(n))
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The strips of a segment: which rows have host registers, and its vector instructions and loads
+//! in the words of [`Emit`], all rounds for one strip of lanes after the other.
+
+use super::field;
+use super::slice::Places;
+use crate::assembler::{at, Label, When};
+use crate::context::{end, Context};
+use crate::emit::{Emit, Homes, MaskPlace, Src};
+use crate::ops::{self, How};
+use crate::plan::{Access, Item, Lanes, Segment, Source, Space, Vector};
+use crate::width::{self, Width};
+use iced_x86::{Code, Instruction, Register};
+use std::collections::{BTreeMap, HashMap};
+use std::mem::offset_of;
+use vkfd_sabotage::{Switch, Switches};
+
+/// What rows are used for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Use {
+    times: u32,
+    /// It is read before it is written.
+    live: bool,
+    pub(super) written: bool,
+}
+
+pub(super) fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
+    let mut uses: BTreeMap<u16, Use> = BTreeMap::new();
+    let read = |uses: &mut BTreeMap<u16, Use>, row: u16| {
+        let known = uses.entry(row).or_default();
+        known.times += 1;
+        known.live |= !known.written;
+    };
+    let write = |uses: &mut BTreeMap<u16, Use>, row: u16| {
+        let known = uses.entry(row).or_default();
+        known.times += 1;
+        known.written = true;
+    };
+    for item in segment.lanes() {
+        match item {
+            Lanes::Vector(vector) => {
+                for source in vector.all_sources() {
+                    if let Source::Row(row) = source {
+                        read(&mut uses, row);
+                    }
+                }
+                vector.rows().for_each(|row| write(&mut uses, row));
+            }
+            Lanes::Access(access) => {
+                access.addresses().for_each(|row| read(&mut uses, row));
+                access.rows().for_each(|row| write(&mut uses, row));
+            }
+        }
+    }
+    uses
+}
+
+/// Gives the rows that are used most host registers, from the first one on.
+fn homes(uses: &BTreeMap<u16, Use>, most: usize, looped: bool, sabotage: &Switches) -> Homes {
+    // A row that is used once is as well in memory.
+    let mut rows: Vec<(u32, u16)> =
+        uses.iter().filter(|(_, known)| looped || known.times > 1).map(|(row, known)| (known.times, *row)).collect();
+    rows.sort_by_key(|(times, row)| (std::cmp::Reverse(*times), *row));
+    let mut homes: Vec<(u16, usize)> =
+        rows.iter().take(most).enumerate().map(|(register, (_, row))| (*row, register)).collect();
+    if sabotage.has(Switch::SharedHome) {
+        if let [(_, one), (_, two), ..] = rows[..] {
+            let register = homes.iter().find(|(row, _)| *row == one).map_or(0, |(_, register)| *register);
+            homes.retain(|(row, _)| *row != two);
+            homes.push((two, register));
+        }
+    }
+    Homes(homes)
+}
+
+/// A word of a source, by its place in the trace if it has one.
+fn word(e: &Emit, source: Option<Source>, place: Option<i64>) -> Src {
+    match source {
+        Some(Source::Row(row)) => e.row_source(row),
+        Some(Source::Scalar(n)) => Src::All(match place {
+            Some(offset) => at(Register::R8, offset),
+            None => at(Register::R9, 4 * i64::from(n)),
+        }),
+        Some(Source::Constant(word)) => Src::Const(word),
+        None => Src::Const(0),
+    }
+}
+
+fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
+    let source = word(e, vector.sources[index], place.sources[index]);
+    let (abs, neg) = (vector.abs >> index & 1 != 0, vector.neg >> index & 1 != 0);
+    if !abs && !neg {
+        return source;
+    }
+    let changed = e.temp();
+    if abs {
+        e.either(width::AND, changed, source, Src::Const(0x7fff_ffff));
+    } else {
+        e.mov(changed, source);
+    }
+    if neg {
+        e.either(width::XOR, changed, Src::Reg(changed), Src::Const(1 << 31));
+    }
+    Src::Reg(changed)
+}
+
+fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
+    e.begin();
+    let [mut a, mut b, c] = [0, 1, 2].map(|index| source(e, vector, place, index));
+    if is_swapped && vector.sources[1].is_some() {
+        std::mem::swap(&mut a, &mut b);
+    }
+    let inward = |e: &mut Emit| {
+        vector.inward.map(|n| {
+            let place = place.mask.map_or(MaskPlace::Scalar(n), MaskPlace::Trace);
+            e.mask(place)
+        })
+    };
+    match vector.operation.how {
+        How::Compare64(order, signed) => {
+            let [high_a, high_b] = [0, 1].map(|index| word(e, vector.high[index], place.high[index]));
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| {
+                ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
+            });
+        }
+        How::Multiply64 => {
+            let high = word(e, vector.high[2], place.high[2]);
+            let to = [e.temp(), e.temp()];
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, [a, b], [c, high]));
+            for (row, from) in vector.rows().zip(to) {
+                let to = e.row_destination(row);
+                e.mov(to, Src::Reg(from));
+                e.settle(row, to);
+            }
+        }
+        How::Scale => {
+            let value = e.temp();
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::scale(e, value, mask, [a, b, c]));
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            e.mov(to, Src::Reg(value));
+            e.settle(row, to);
+        }
+        How::Unscale | How::Fixup => {
+            let value = e.temp();
+            match inward(e) {
+                Some(mask) => ops::unscale(e, value, mask, [a, b, c]),
+                None => ops::fixup(e, value, [a, b, c]),
+            }
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            e.mov(to, Src::Reg(value));
+            e.settle(row, to);
+        }
+        How::Compare(write) => e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, mask, a, b)),
+        How::Carry(carry) => {
+            let value = e.temp();
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| {
+                let inward = inward(e);
+                carry.write(e, value, mask, [a, b], inward);
+            });
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            e.mov(to, Src::Reg(value));
+            e.settle(row, to);
+        }
+        how => {
+            let Some(row) = vector.row else { return };
+            let to = e.row_destination(row);
+            match how {
+                How::Unary(write) => write(e, to, a),
+                How::Binary(write) => write(e, to, a, b),
+                How::Ternary(write) => write(e, to, a, b, c),
+                _ => {
+                    if let Some(mask) = inward(e) {
+                        let into = if b == Src::Reg(to) { e.temp() } else { to };
+                        e.mov(into, a);
+                        e.blend(into, mask, b);
+                        e.mov(to, Src::Reg(into));
+                    }
+                }
+            }
+            e.settle(row, to);
+        }
+    }
+}
+
+/// What all accesses by the same addresses reach beyond them, by row and how often it was written
+/// before.
+#[derive(Default)]
+struct Reach {
+    ends: HashMap<(u16, u32), u32>,
+    written: HashMap<u16, u32>,
+}
+
+impl Reach {
+    fn key(&self, access: &Access) -> (u16, u32) {
+        (access.address, self.written.get(&access.address).copied().unwrap_or(0))
+    }
+
+    fn wrote(&mut self, rows: impl IntoIterator<Item = u16>) {
+        rows.into_iter().for_each(|row| *self.written.entry(row).or_default() += 1);
+    }
+
+    /// Of a segment, from whose begin they are read again.
+    fn of(segment: &Segment) -> Reach {
+        let mut reach = Reach::default();
+        for item in segment.lanes() {
+            match item {
+                Lanes::Vector(vector) => reach.wrote(vector.rows()),
+                Lanes::Access(access) if access.space == Space::Lds => {
+                    let key = reach.key(access);
+                    let end = reach.ends.entry(key).or_default();
+                    *end = access.end().max(*end);
+                    reach.wrote(access.rows());
+                }
+                Lanes::Access(access) => reach.wrote(access.rows()),
+            }
+        }
+        reach.written.clear();
+        reach
+    }
+}
+
+/// Where the base of an access is.
+fn base(access: &Access, place: Places) -> iced_x86::MemoryOperand {
+    match (place.base, access.base) {
+        (Some(offset), _) => at(Register::R8, offset),
+        (None, n) => at(Register::R9, 4 * i64::from(n.unwrap_or(0))),
+    }
+}
+
+fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is_guessed: bool) {
+    e.begin();
+    let base = base(access, place);
+    let look = e.look(access, base, end, out, is_guessed);
+    // A part may write the row that the next one has its addresses in.
+    let hazard = access.rows().any(|row| access.addresses().contains(&row));
+    let to: Vec<Register> = access.rows().map(|row| if hazard { e.temp() } else { e.row_destination(row) }).collect();
+    for (part, to) in to.chunks(access.words.into()).enumerate() {
+        e.load_words(access, look, part, to, base, out);
+    }
+    for (row, from) in access.rows().zip(&to) {
+        match e.row_source(row) {
+            Src::Reg(home) => e.mov(home, Src::Reg(*from)),
+            _ => e.settle(row, *from),
+        }
+        e.forget_row(row);
+    }
+}
+
+/// Registers that strips with accesses save.
+const KEPT: [Register; 3] = [Register::RBX, Register::RBP, Register::R12];
+
+/// The code of the strips, and its constants.
+pub(super) fn strips(
+    segment: &Segment,
+    places: &[Places],
+    (width, lanes, bytes): (Width, u8, i64),
+    uses: &BTreeMap<u16, Use>,
+    most: usize,
+    sabotage: &Switches,
+) -> Result<(Vec<u8>, Box<[u32]>), usize> {
+    let looped = matches!(segment.items.last(), Some(Item::Branch(_)));
+    let homes = homes(uses, most, looped, sabotage);
+    let first = homes.0.iter().map(|(_, register)| register + 1).max().unwrap_or(0);
+    let mut e = Emit::new(width, homes, first);
+    e.mends_all = sabotage.has(Switch::MendAll);
+    let accesses = segment.accesses().next().is_some();
+    let (head, round, next, skip, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
+    if accesses {
+        KEPT.into_iter().for_each(|register| e.asm.push(register));
+    }
+    e.asm.move64(Register::R9, Register::RSI);
+    e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
+    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    e.asm.bind(head);
+    e.load_exec(skip, sabotage.has(Switch::OpenLanes));
+    for (row, _) in uses.iter().filter(|(_, known)| known.live) {
+        e.fetch(*row);
+    }
+    e.asm.load64(Register::R8, at(Register::RDX, field(offset_of!(Context, trace))));
+    e.asm.load32(Register::R10D, at(Register::RDX, field(offset_of!(Context, done))));
+    if sabotage.has(Switch::LostRound) && looped {
+        // Strips do not go as far as the slice.
+        e.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::R10D, 1u32));
+    }
+    let mut reach = Reach::of(segment);
+    let is_guessed = sabotage.has(Switch::GuessedShape);
+    if accesses {
+        e.begin_accesses(out);
+        e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
+        for (index, (row, known)) in uses.iter().filter(|(_, known)| known.written).enumerate() {
+            e.begin();
+            e.save(*row, known.live, at(Register::RAX, 256 * field(index)));
+        }
+        let stays = |access: &Access| {
+            let mut rows = access.addresses();
+            looped && rows.all(|row| uses.get(&row).is_none_or(|known| !known.written))
+        };
+        // What does not change in the loop is looked at before it.
+        for (item, place) in segment.lanes().zip(places) {
+            if let Lanes::Access(access) = item {
+                if stays(access) && place.base.is_none() {
+                    e.begin();
+                    let end = reach.ends.get(&(access.address, 0)).copied().unwrap_or(0);
+                    e.look(access, base(access, *place), end, out, is_guessed);
+                }
+            }
+        }
+    }
+    e.asm.bind(round);
+    e.forget_masks();
+    for (item, place) in segment.lanes().zip(places) {
+        match item {
+            Lanes::Vector(item) => {
+                vector(&mut e, item, *place, sabotage.has(Switch::SwappedSources));
+                for row in item.rows() {
+                    e.forget_row(row);
+                    reach.wrote([row]);
+                }
+            }
+            Lanes::Access(item) => {
+                let end = reach.ends.get(&reach.key(item)).copied().unwrap_or(0);
+                access(&mut e, item, *place, end, out, is_guessed);
+                reach.wrote(item.rows());
+            }
+        }
+    }
+    if looped {
+        let bytes = i32::try_from(bytes).unwrap_or(0);
+        e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::R8, bytes));
+        e.asm.add(Instruction::with1(Code::Dec_rm32, Register::R10D));
+        e.asm.jump_if(When::NotZero, round);
+    }
+    e.begin();
+    for (row, _) in uses.iter().filter(|(_, known)| known.written) {
+        e.keep(*row);
+    }
+    e.asm.bind(next);
+    let mask_bytes = i32::from(width.lanes() / 8);
+    e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDI, 4 * i32::from(width.lanes())));
+    e.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
+    e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
+    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+    if accesses {
+        let kept = at(Register::RDX, field(offset_of!(Context, kept)));
+        e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(width.lanes())));
+        e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+    }
+    e.asm.jump_if(When::Below, head);
+    let leave = e.asm.label();
+    e.asm.bind(leave);
+    e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+    if accesses {
+        KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
+    }
+    e.asm.ret();
+    if accesses {
+        e.asm.bind(out);
+        e.asm.store32(at(Register::RDX, field(offset_of!(Context, left))), Register::R10D);
+        let how = at(Register::RDX, field(offset_of!(Context, end)));
+        e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::MISSED));
+        e.asm.jump(leave);
+    }
+    e.asm.bind(skip);
+    let mut made: Vec<u8> = segment.vectors().filter_map(|vector| vector.out).collect();
+    made.sort_unstable();
+    made.dedup();
+    for n in made.into_iter().filter(|n| *n != vkfd_isa::Operand::NULL) {
+        e.clear_mask(n);
+    }
+    e.asm.jump(next);
+    e.finish_cold();
+    let Emit { asm, pool, most, .. } = e;
+    let code = asm.finish().ok_or(most)?;
+    Ok((code, pool.into_words()))
+}
