@@ -34,10 +34,10 @@ pub struct Args {
     #[command(subcommand)]
     action: Action,
     /// More parameters for the driver, as `sched_policy=2` (queues without its scheduler)
-    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
+    #[arg(long, global = true, value_name = "WORDS", default_value = "", hide_default_value = true)]
     parameters: String,
     /// Name the files of the boot also when all is well: the kernel's log, the device's log
-    #[arg(long)]
+    #[arg(long, global = true)]
     keep_log: bool,
 }
 
