@@ -31,7 +31,7 @@ fn scattered(client: &Client, queue: &mut CopyQueue) -> Result {
     let gpu = queue.gpu();
     let layout = Layout::from_size_align(PAGE, PAGE).expect("a page");
     // SAFETY: the layout is not empty.
-    let mut page = || unsafe { alloc_zeroed(layout) };
+    let page = || unsafe { alloc_zeroed(layout) };
     // Pages between them stay unused.
     let pages: Vec<*mut u8> = (0..2 * PAGES).map(|_| page()).collect::<Vec<_>>().into_iter().step_by(2).collect();
     let contents = |number: usize| u8::try_from(number + 1).expect("a byte");
