@@ -9,6 +9,7 @@ use crate::queues::user::VMIDS;
 use crate::registers::file::{name, BYTES};
 use crate::shape::Shape;
 use crate::state::{Shared, State};
+use crate::trail::Step;
 use crate::vbios::vbios;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,11 +79,13 @@ pub struct Summary {
     pub packets: BTreeMap<String, u64>,
     /// Rings that stand still because of an error.
     pub halted: Vec<String>,
+    /// The last accesses and interrupts, the oldest first.
+    pub last: Vec<String>,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { reads, writes, doorbells, interrupts, unmodelled, packets, halted } = self;
+        let Summary { reads, writes, doorbells, interrupts, unmodelled, packets, halted, last } = self;
         writeln!(f, "registers: {reads} reads, {writes} writes; {doorbells} doorbells, {interrupts} interrupts")?;
         for (packet, count) in packets {
             writeln!(f, "packet: {packet} {count}")?;
@@ -92,6 +95,9 @@ impl fmt::Display for Summary {
         }
         for ring in halted {
             writeln!(f, "halted: {ring}")?;
+        }
+        for step in last {
+            writeln!(f, "last: {step}")?;
         }
         Ok(())
     }
@@ -181,7 +187,9 @@ impl Asic {
                 while !rest.is_empty() && at < BYTES {
                     let skip = usize::try_from(at % 4).unwrap_or(0);
                     let word = u32::try_from(at / 4).unwrap_or(u32::MAX);
-                    let bytes = self.shared.read_register(&mut state, word).to_le_bytes();
+                    let value = self.shared.read_register(&mut state, word);
+                    state.trail.note(Step::Read { at: word, value });
+                    let bytes = value.to_le_bytes();
                     let (part, after) = rest.split_at_mut(rest.len().min(4 - skip));
                     part.copy_from_slice(bytes.get(skip..skip + part.len()).unwrap_or_default());
                     at += part.len() as u64;
@@ -207,7 +215,9 @@ impl Asic {
                         break;
                     }
                     let value = u32::from_le_bytes(bytes.try_into().unwrap_or_default());
-                    self.shared.write_register(&mut state, u32::try_from(at / 4).unwrap_or(u32::MAX), value);
+                    let at = u32::try_from(at / 4).unwrap_or(u32::MAX);
+                    state.trail.note(Step::Write { at, value });
+                    self.shared.write_register(&mut state, at, value);
                 }
                 drop(state);
                 self.shared.sweep();
@@ -219,7 +229,9 @@ impl Asic {
                     place.copy_from_slice(part);
                 }
                 let at = u32::try_from(offset / 4).unwrap_or(u32::MAX);
-                self.shared.ring_doorbell(&mut self.shared.lock(), at, u64::from_le_bytes(value));
+                let (mut state, value) = (self.shared.lock(), u64::from_le_bytes(value));
+                state.trail.note(Step::Doorbell { at, value });
+                self.shared.ring_doorbell(&mut state, at, value);
             }
             _ => tracing::debug!(bar, offset, bytes = data.len(), "a write that is lost"),
         }
@@ -277,6 +289,7 @@ impl Asic {
             unmodelled: state.file.unmodelled(),
             packets: state.packets.clone(),
             halted: state.rings.values().filter(|ring| ring.halted).map(|ring| ring.id.to_string()).collect(),
+            last: state.trail.lines(usize::MAX),
         }
     }
 

@@ -29,6 +29,8 @@ const IS_SET_UP: u32 = 0x200;
 const EARLY_SCRATCH: Dword = 7;
 /// A copy engine's queue is idle.
 const IDLE: u32 = 4;
+/// Steps in front of a register that the driver spins on that the log shows.
+const BEFORE: usize = 8;
 /// Bits of a doorbell register.
 const DOORBELL_ENABLE: u32 = 1 << 28;
 const DOORBELL_OFFSET: u32 = 0x03ff_ffff;
@@ -74,7 +76,8 @@ impl Shared {
         state.file.note_read(at);
         let value = self.value(state, at);
         if state.watchdog.read(at, value) {
-            tracing::warn!("the driver spins on {}, which reads {value:#010x}", name(at));
+            let before = state.trail.lines(BEFORE).join("; ");
+            tracing::warn!("the driver spins on {}, which reads {value:#010x}; before: {before}", name(at));
         }
         value
     }

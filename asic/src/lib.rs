@@ -14,7 +14,7 @@
 //! | `ring`, `packets` | the driver's own rings: KIQ, HIQ, compute, SDMA |
 //! | [`queues`] | hardware queue descriptors, run lists, programs' queues |
 //! | [`interrupts`] | the interrupt ring |
-//! | [`watchdog`] | names the register that a driver spins on |
+//! | [`watchdog`], [`trail`] | names the register that a driver spins on; the last accesses |
 //! | [`pci`] | configuration space and BARs |
 //! | [`shape`], [`vbios`], [`ucode`] | the card's tables and firmware files, generated |
 //!
@@ -35,6 +35,7 @@ pub mod registers;
 mod ring;
 pub mod shape;
 mod state;
+pub mod trail;
 pub mod ucode;
 pub mod vbios;
 pub mod watchdog;

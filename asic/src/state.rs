@@ -11,6 +11,7 @@ use crate::registers::system::osssys;
 use crate::registers::Dword;
 use crate::ring::{Ring, RingId};
 use crate::shape::Shape;
+use crate::trail::{Step, Trail};
 use crate::watchdog::Watchdog;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,7 @@ pub(crate) struct State {
     pub(crate) shape: Shape,
     pub(crate) file: RegisterFile,
     pub(crate) watchdog: Watchdog,
+    pub(crate) trail: Trail,
     /// Registers of the window that are not in the BAR, by byte address.
     pub(crate) indexed: BTreeMap<u32, u32>,
     pub(crate) hqds: BTreeMap<HqdId, Hqd>,
@@ -65,6 +67,7 @@ impl State {
             shape,
             file: RegisterFile::default(),
             watchdog: Watchdog::default(),
+            trail: Trail::default(),
             indexed: BTreeMap::new(),
             hqds: BTreeMap::new(),
             spaces: BTreeMap::new(),
@@ -138,7 +141,11 @@ impl Shared {
     }
 
     pub(crate) fn interrupt(&self, interrupt: &Interrupt) {
-        let state = &mut *self.lock();
+        self.raise(&mut self.lock(), interrupt);
+    }
+
+    fn raise(&self, state: &mut State, interrupt: &Interrupt) {
+        state.trail.note(Step::from(interrupt));
         state.ih.raise(&mut state.file, &*self.host, interrupt);
     }
 
@@ -155,7 +162,7 @@ impl Shared {
         };
         let pasid = state.pasid(own, mmhub);
         let interrupt = Interrupt { client, source, ring, vmid: own, mmhub, pasid, data: [event, 0, 0, 0] };
-        state.ih.raise(&mut state.file, &*self.host, &interrupt);
+        self.raise(state, &interrupt);
     }
 
     /// A page fault, of a program's queue or of a ring.
@@ -195,7 +202,7 @@ impl Shared {
             data: [page, high & 0xf | if write { WRITE } else { 0 } | if fault.retry { RETRY } else { 0 }, slot, 0],
         };
         tracing::debug!(%fault, "page fault");
-        state.ih.raise(&mut state.file, &*self.host, &interrupt);
+        self.raise(state, &interrupt);
     }
 
     /// Forgets the translations of all VMIDs in `mask`, of one hub.

@@ -29,6 +29,9 @@ const MESSAGE: usize = 0x90;
 /// Entries of the lists of tables (`atom_master_list_of_*_v2_1`).
 const COMMAND_TABLES: u16 = 80;
 const DATA_TABLES: u16 = 35;
+/// The machine's firmware calls the ROM here at power-on: it returns at once (RETF).
+const ENTRY: usize = 3;
+const RETURN: u8 = 0xcb;
 /// Places in the list of data.
 const FIRMWARE_INDEX: usize = 4;
 const SMU_INDEX: usize = 8;
@@ -70,6 +73,7 @@ pub fn vbios(shape: &Shape) -> Vec<u8> {
     let mut rom = Rom(vec![0; BYTES]);
     let blocks = byte(u32::try_from(BYTES / 512).unwrap_or(0));
     rom.put(0, &[0x55, 0xaa, blocks]);
+    rom.put(ENTRY, &[RETURN]);
     rom.half(0x18, PCI_HEADER);
     rom.put(0x30, b" 761295520");
     rom.put(0x50, b"01/01/26 00:00");
@@ -139,6 +143,13 @@ fn gfx_info(rom: &mut Rom, shape: &Shape) {
 mod tests {
     use super::*;
     use crate::shape::tests::mi210;
+
+    /// SeaBIOS runs each ROM whose bytes add up to 0, with a far call to its fourth byte. Zeros
+    /// there are instructions, and the machine runs on into nowhere.
+    #[test]
+    fn the_machines_firmware_comes_back_from_the_rom() {
+        assert_eq!(vbios(&mi210())[3], 0xcb);
+    }
 
     /// As the driver reads it: through the pointers.
     #[test]

@@ -128,12 +128,34 @@ impl Model {
         self.caches.iter().map(|cache| self.copies(cache)).sum()
     }
 
-    /// How many of a cache there are.
-    pub const fn copies(&self, cache: &CacheModel) -> u32 {
+    /// Shader arrays, by engine and number in it, in the driver's order.
+    pub fn shader_arrays(&self) -> impl Iterator<Item = (u32, u32)> + Clone + '_ {
+        (0..self.engines).flat_map(|engine| (0..self.arrays).map(move |array| (engine, array)))
+    }
+
+    /// How many of a cache there are. Units of different arrays share none but the GPU's.
+    pub fn copies(&self, cache: &CacheModel) -> u32 {
         match cache.sharing {
-            Sharing::Units(together) => self.units.div_ceil(together),
+            Sharing::Units(together) => {
+                self.shader_arrays().map(|(engine, array)| self.units_of(engine, array).div_ceil(together)).sum()
+            }
             Sharing::Gpu => 1,
         }
+    }
+
+    /// The units of copy number `copy` of a cache that `together` units share: the first, counted
+    /// as if all arrays were full, and how many there are.
+    pub fn sharers(&self, copy: u32, together: u32) -> (u32, u32) {
+        let mut left = copy;
+        for (number, (engine, array)) in (0..).zip(self.shader_arrays()) {
+            let own = self.units_of(engine, array);
+            let copies = own.div_ceil(together);
+            if left < copies {
+                return (number * self.array_units() + left * together, together.min(own - left * together));
+            }
+            left -= copies;
+        }
+        (0, 0)
     }
 }
 
@@ -146,8 +168,7 @@ mod tests {
         for model in Target::ALL.map(Target::model) {
             for units in 1..=model.units {
                 let model = model.with_units(units);
-                let arrays = (0..model.engines).flat_map(|engine| (0..model.arrays).map(move |array| (engine, array)));
-                let each = arrays.map(|(engine, array)| model.units_of(engine, array));
+                let each = model.shader_arrays().map(|(engine, array)| model.units_of(engine, array));
                 assert_eq!(each.clone().sum::<u32>(), units, "{model:?}");
                 assert!(each.clone().all(|each| (1..=model.array_units()).contains(&each)), "{model:?}");
             }

@@ -61,6 +61,7 @@ targets! {
             caches: &[
                 cache(1, 16, 64, true, Sharing::Units(1)),
                 cache(1, 32, 64, false, Sharing::Units(3)),
+                cache(1, 16, 64, true, Sharing::Units(3)),
                 cache(2, 4096, 64, true, Sharing::Gpu),
             ],
         },
@@ -98,6 +99,7 @@ targets! {
             caches: &[
                 cache(1, 16, 64, true, Sharing::Units(1)),
                 cache(1, 32, 64, false, Sharing::Units(2)),
+                cache(1, 16, 64, true, Sharing::Units(2)),
                 cache(2, 8192, 128, true, Sharing::Gpu),
             ],
         },
@@ -135,6 +137,7 @@ targets! {
             caches: &[
                 cache(1, 32, 128, true, Sharing::Units(1)),
                 cache(1, 64, 128, false, Sharing::Units(2)),
+                cache(1, 16, 128, true, Sharing::Units(2)),
                 cache(2, 4096, 128, true, Sharing::Gpu),
                 cache(3, 262_144, 64, true, Sharing::Gpu),
             ],
@@ -173,6 +176,7 @@ targets! {
             caches: &[
                 cache(1, 16, 128, true, Sharing::Units(1)),
                 cache(1, 32, 64, false, Sharing::Units(2)),
+                cache(1, 16, 64, true, Sharing::Units(2)),
                 cache(2, 4096, 128, true, Sharing::Gpu),
                 cache(3, 131_072, 64, true, Sharing::Gpu),
             ],
@@ -211,6 +215,7 @@ targets! {
             caches: &[
                 cache(1, 32, 128, true, Sharing::Units(1)),
                 cache(1, 32, 128, false, Sharing::Units(2)),
+                cache(1, 16, 128, true, Sharing::Units(2)),
                 cache(2, 6144, 128, true, Sharing::Gpu),
                 cache(3, 98_304, 64, true, Sharing::Gpu),
             ],

@@ -108,7 +108,7 @@ fn a_run_list_gives_a_process_its_tables_and_its_queue_runs() {
     program.wait();
     assert_eq!((rig.read(DATA + 0x200, 20), rig.word(DATA)), (b"through 2 MiB blocks".to_vec(), 9));
     let mut there = [0; 20];
-    rig.asic.gpu().vram().copy_out(32 << 20, &mut there).unwrap();
+    rig.asic.gpu().vram().copy_out((32 << 20) + 0x3000, &mut there).unwrap();
     assert_eq!(&there, b"through 2 MiB blocks");
     // The trap names the engine, the VMID with its hub, the process and the event.
     rig.until("the interrupt comes", || rig.word(IH_WPTR) == 32);

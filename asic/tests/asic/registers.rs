@@ -130,3 +130,19 @@ fn a_probe_reads_no_register_without_a_model_but_those_that_are_listed() {
     assert_eq!(found.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), listed);
     assert!(count > 180 && listed.len() < 20, "{count} reads, {} gaps", listed.len());
 }
+
+/// The account of a driver that hangs has the steps that led there, and what it waits for.
+#[test]
+fn the_last_accesses_are_in_the_account() {
+    let rig = Rig::up();
+    rig.set(gc::SCRATCH_REG0, 0xcafe_dead);
+    rig.doorbell(0x77, 5);
+    for _ in 0..3 {
+        rig.get(gc::SCRATCH_REG0);
+    }
+    let last = rig.asic.summary().last;
+    let steps: Vec<&str> = last.iter().rev().take(3).rev().map(|line| line.split_once(": ").unwrap().1).collect();
+    let expected =
+        ["write GC.SCRATCH_REG0 = 0xcafedead", "doorbell 0x77 = 0x5", "read GC.SCRATCH_REG0 = 0xcafedead, 3 times"];
+    assert_eq!(steps, expected);
+}

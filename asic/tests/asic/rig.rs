@@ -252,7 +252,8 @@ impl Rig {
                 vram.write_u64(at(3 + table) + page * 8, Entry::page(target, READ_WRITE, 0).0).unwrap();
             }
         }
-        let block = Entry::page(Target::Vram(FabricAddr(32 << 20)), READ_WRITE, 9);
+        // Of memory that begins at any page, as the driver maps pinned memory.
+        let block = Entry::page(Target::Vram(FabricAddr((32 << 20) + 0x3000)), READ_WRITE, 9);
         vram.write_u64(at(2) + entry(Level::Pdb0, USER + MEMORY), block.0).unwrap();
         at(0)
     }

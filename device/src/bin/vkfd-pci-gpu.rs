@@ -48,7 +48,7 @@ struct Cli {
     /// Write the firmware files that amdgpu asks for into this directory, and end
     #[arg(long, value_name = "DIR")]
     write_firmware: Option<PathBuf>,
-    /// Print the properties of the GPU's node as vkfd's own driver shows them, and end
+    /// Print the topology's files as vkfd's own driver shows them, each after its path, and end
     #[arg(long)]
     topology: bool,
 }
@@ -103,14 +103,14 @@ fn write_firmware(directory: &Path, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Keeps one file of a topology.
+/// A topology's files as one text.
 #[derive(Default)]
-struct Properties {
+struct Files {
     path: Vec<String>,
     text: String,
 }
 
-impl Sink for Properties {
+impl Sink for Files {
     type Error = Infallible;
 
     fn enter(&mut self, name: Name) -> Result<(), Infallible> {
@@ -127,14 +127,15 @@ impl Sink for Properties {
     }
 
     fn file(&mut self, name: &'static CStr, text: &dyn fmt::Display) -> Result<(), Infallible> {
-        if self.path == ["topology", "nodes", "1"] && name == c"properties" {
-            self.text = text.to_string();
-        }
+        // As find names them in the topology's directory.
+        let directories = self.path.get(1..).unwrap_or_default();
+        let directory: String = directories.iter().map(|name| format!("{name}/")).collect();
+        self.text += &format!("== ./{directory}{}\n{text}", name.to_string_lossy());
         Ok(())
     }
 }
 
-/// The properties of the node of such a GPU.
+/// The topology of a machine with such a GPU.
 fn topology(target: Target, vram_bytes: u64) -> String {
     let properties = GpuProperties {
         gpu_id: 1,
@@ -148,7 +149,7 @@ fn topology(target: Target, vram_bytes: u64) -> String {
     };
     let gpus = [topology::Gpu { properties: &properties, render_minor: topology::FIRST_RENDER_MINOR }];
     let processors = Processors { cores: 1, first_apic: 0, ram: 1 << 30 };
-    let mut sink = Properties::default();
+    let mut sink = Files::default();
     let machine = topology::Machine { processors, gpus: &gpus, coherent: false, svm: true };
     let Ok(()) = machine.render(&mut sink);
     sink.text

@@ -32,8 +32,8 @@ const GWS: u64 = 64;
 /// KFD numbers the SIMDs of GPUs from here on.
 const FIRST_SIMD: u64 = 0x8000_0000;
 const SIMDS_APART: u64 = 0x1000;
-/// Bits of `sibling_map` that say whose a cache is.
-const SIBLINGS: u32 = 256;
+/// Bits of `sibling_map` for the units of an array.
+const SIBLINGS: u32 = 32;
 
 /// A number by itself.
 pub(super) struct Line(pub(super) u64);
@@ -230,6 +230,15 @@ impl Display for Bank<'_> {
     }
 }
 
+/// So many units of an array, as `sibling_map` shows them.
+struct Siblings(u32);
+
+impl Display for Siblings {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        (0..SIBLINGS).try_for_each(|unit| write!(f, "{}{}", if unit == 0 { "" } else { "," }, u32::from(unit < self.0)))
+    }
+}
+
 /// A cache's `properties`.
 pub(super) struct Cache<'a> {
     pub(super) node: &'a Node<'a>,
@@ -247,28 +256,35 @@ impl Display for Cache<'_> {
                 number -= copies;
                 continue;
             }
-            let (together, first) = match cache.sharing {
-                Sharing::Units(together) => (together.min(model.units - number * together), number * together),
-                Sharing::Gpu => (model.units, 0),
+            let (first, units) = match cache.sharing {
+                Sharing::Units(together) => model.sharers(number, together),
+                Sharing::Gpu => (0, 0),
             };
             lines(
                 f,
                 &[
-                    ("processor_id_low", self.node.first_simd() + u64::from(first * model.simd_per_unit)),
+                    ("processor_id_low", self.node.first_simd() + u64::from(first)),
                     ("level", cache.level.into()),
                     ("size", cache.kib.into()),
                     ("cache_line_size", cache.line.into()),
-                    ("cache_lines_per_tag", 1),
+                    ("cache_lines_per_tag", 0),
                     ("association", 0),
                     ("latency", 0),
                     ("type", CACHE_OF_GPU | if cache.data { CACHE_DATA } else { CACHE_INSTRUCTIONS }),
                 ],
             )?;
             write!(f, "sibling_map ")?;
-            for unit in 0..SIBLINGS {
-                write!(f, "{}{}", if unit == 0 { "" } else { "," }, u32::from(unit < together))?;
-            }
-            return writeln!(f);
+            return match cache.sharing {
+                Sharing::Units(_) => writeln!(f, "{}", Siblings(units)),
+                Sharing::Gpu => {
+                    let mut apart = "";
+                    for (engine, array) in model.shader_arrays() {
+                        write!(f, "{apart}{}", Siblings(model.units_of(engine, array)))?;
+                        apart = ",";
+                    }
+                    writeln!(f)
+                }
+            };
         }
         Ok(())
     }

@@ -131,7 +131,33 @@ fn what_is_shown_is_the_gpus_own_model() {
     let bank = |key| value(&sink.files, "1/mem_banks/0/properties", key);
     assert_eq!((bank("width"), bank("mem_clk_max")), (512, 777));
     let caches = sink.files.keys().filter(|path| path.starts_with("topology/nodes/1/caches/")).count();
-    assert_eq!((number("caches_count"), caches), (31, 31), "one for each unit, one for each pair, and one for all");
+    // Four arrays have three units, the others two: one for each unit, two for each pair, one for
+    // all.
+    assert_eq!((number("caches_count"), caches), (45, 45));
+}
+
+/// The numbers are those that KFD of Linux 7.3 shows for an MI210.
+#[test]
+fn caches_are_shared_within_an_array() {
+    let files = rendered(&[90_010], false);
+    let first = value(&files, "1/properties", "simd_id_base");
+    assert_eq!(value(&files, "1/properties", "caches_count"), 217);
+    // Units 0, 13 (the first of the second array), pairs 0 and 7 of instructions, and all.
+    for (cache, unit, kib, kind) in
+        [(0, 0, 16, 9), (13, 13, 16, 9), (104, 0, 32, 10), (111, 13, 32, 10), (160, 0, 16, 9), (216, 0, 8192, 9)]
+    {
+        let number = |key| value(&files, &format!("1/caches/{cache}/properties"), key);
+        let found = (number("processor_id_low"), number("size"), number("type"));
+        assert_eq!(found, (first + unit, kib, kind), "cache {cache}");
+    }
+    let siblings = |cache| {
+        let text = &files[&format!("topology/nodes/1/caches/{cache}/properties")];
+        let map = text.lines().find_map(|line| line.strip_prefix("sibling_map ")).unwrap();
+        map.split(',').map(|bit| bit.parse().unwrap()).collect::<Vec<u32>>()
+    };
+    // The last pair of an array of 13 units is one unit.
+    assert_eq!([110, 111, 216].map(|cache| siblings(cache).iter().sum::<u32>()), [1, 2, 104]);
+    assert_eq!([110, 216].map(|cache| siblings(cache).len()), [32, 256]);
 }
 
 #[test]

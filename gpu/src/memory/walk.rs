@@ -158,12 +158,11 @@ pub(crate) fn walk_gart(fabric: &Fabric, gart: &Gart, va: u64) -> Result<Walked,
     }
 }
 
+/// The block of a 2 MiB entry. Its memory begins at any page: a driver that maps contiguous memory
+/// at an address of other alignment makes such entries.
 fn huge_page(entry: Entry, va: u64) -> Translation {
-    let target = match entry.target() {
-        Target::System(pa) => Target::System(crate::PhysAddr(pa.0 & !(HUGE_BYTES - 1))),
-        Target::Vram(addr) => Target::Vram(FabricAddr(addr.0 & !(HUGE_BYTES - 1))),
-    };
-    Translation { entry, level: Level::Pdb0, base: va & !(HUGE_BYTES - 1), span: HUGE_BYTES, target }
+    let base = va & !(HUGE_BYTES - 1);
+    Translation { entry, level: Level::Pdb0, base, span: HUGE_BYTES, target: entry.target() }
 }
 
 /// The block of a 4 KiB entry. As in hardware, the fragment is believed: the pages around this one

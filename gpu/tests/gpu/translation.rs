@@ -36,12 +36,12 @@ fn below_a_directory_with_a_block_fragment_pages_are_the_rule() {
     let table = Entry(rig.gpu.vram().read_u64(rig.slot(AREA, Level::Pdb1)).unwrap()).table_addr().unwrap();
     let leaf = Entry(rig.gpu.vram().read_u64(rig.slot(AREA, Level::Pdb0)).unwrap()).table_addr().unwrap();
     rig.set_entry(AREA, Level::Pdb1, Entry::block_table(table, 9));
-    // An entry without FURTHER is a page of 2 MiB. Its low address bits may be set.
+    // An entry without FURTHER is a page of 2 MiB, whose memory begins at any page.
     let page = Entry::page(Target::Vram(rig.fabric(4 * HUGE_BYTES + 0x3000)), RW, 9);
     rig.set_entry(AREA + HUGE_BYTES, Level::Pdb0, page);
     let found = rig.gpu.translate(VMID, AREA + HUGE_BYTES + 0x12_3456).unwrap();
     assert_eq!((found.base, found.span, found.level), (AREA + HUGE_BYTES, HUGE_BYTES, Level::Pdb0));
-    assert_eq!(found.target, Target::Vram(rig.fabric(4 * HUGE_BYTES)));
+    assert_eq!(found.target, Target::Vram(rig.fabric(4 * HUGE_BYTES + 0x3000)));
     // One with it is a table.
     rig.set_entry(AREA, Level::Pdb0, Entry(Entry::table(leaf).0 | EntryFlags::FURTHER.bits()));
     let found = rig.gpu.translate(VMID, AREA + 0x123).unwrap();

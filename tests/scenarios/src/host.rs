@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whose KFD it is: a machine's in this process, or the system's.
+//! Whose KFD it is: a machine's in this process, or the system's. The system's may be AMD's
+//! ([`Host::is_stock`]), which lacks vkfd's own calls: scenarios that need one are skipped.
 
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vkfd_client::{Client, Embedded, Machine, Transport};
@@ -25,6 +26,12 @@ impl Host {
         std::env::var_os("VKFD_DEVICE").map(|path| Self::Device(path.into()))
     }
 
+    /// Whether the system's is AMD's.
+    #[must_use]
+    pub fn is_stock() -> bool {
+        Path::new("/sys/module/amdgpu").exists() && std::env::var_os("VKFD_DEVICE").is_some()
+    }
+
     /// Opens it: a process of the driver.
     ///
     /// # Errors
@@ -34,6 +41,8 @@ impl Host {
     pub fn open(&self, xnack: bool) -> Result<Client, Stop> {
         let client = match self {
             Self::InProcess(machine) => Client::on(machine)?,
+            // A process beside that of the address space has neither userptr nor SVM there.
+            Self::Device(path) if Self::is_stock() => Client::open_at(path)?,
             Self::Device(path) => Client::open_apart(path)?,
         };
         if xnack {
@@ -49,6 +58,7 @@ impl Host {
     pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Stop> {
         Ok(match self {
             Self::InProcess(machine) => Arc::new(Embedded::open(machine)?),
+            Self::Device(path) if Self::is_stock() => Arc::new(vkfd_client::DevKfd::open(path)?),
             Self::Device(path) => Arc::new(vkfd_client::DevKfd::open_apart(path)?),
         })
     }

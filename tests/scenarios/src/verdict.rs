@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How a scenario ends early, and the checks that end it.
 
+use vkfd_client::ClientError;
+
 /// Why a scenario stopped.
 #[derive(Debug)]
 pub enum Stop {
@@ -11,6 +13,18 @@ pub enum Stop {
 }
 
 impl Stop {
+    /// What AMD's driver does not have is no failure there.
+    #[must_use]
+    pub fn on(self, stock: bool) -> Self {
+        let lacks = |cause: &(dyn std::error::Error + 'static)| {
+            matches!(cause.downcast_ref(), Some(ClientError::Unsupported(_)))
+        };
+        match self {
+            Self::Fail(error) if stock && error.chain().any(lacks) => Self::Skip(format!("{error:#}")),
+            stop => stop,
+        }
+    }
+
     /// Puts the present activity in front of a failure's message.
     #[must_use]
     pub fn context(self, what: String) -> Self {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
-use vkfd_scenarios::{Scenario, Stop};
+use vkfd_scenarios::{Host, Scenario, Stop};
 
 /// Scenarios for a KFD with batch userptr.
 #[derive(Parser)]
@@ -60,13 +60,14 @@ struct Outcome {
 
 fn run(scenario: &Scenario) -> Outcome {
     let start = Instant::now();
-    let (result, reason) = match std::panic::catch_unwind(scenario.run) {
-        Ok(Ok(())) => ("passed", None),
-        Ok(Err(Stop::Skip(reason))) => ("skipped", Some(reason)),
-        Ok(Err(Stop::Fail(error))) => ("failed", Some(format!("{error:#}"))),
-        // The panic's own message has gone to the standard error output.
-        Err(_) => ("failed", Some("it panicked".into())),
-    };
+    let (result, reason) =
+        match std::panic::catch_unwind(scenario.run).map(|ended| ended.map_err(|stop| stop.on(Host::is_stock()))) {
+            Ok(Ok(())) => ("passed", None),
+            Ok(Err(Stop::Skip(reason))) => ("skipped", Some(reason)),
+            Ok(Err(Stop::Fail(error))) => ("failed", Some(format!("{error:#}"))),
+            // The panic's own message has gone to the standard error output.
+            Err(_) => ("failed", Some("it panicked".into())),
+        };
     Outcome { name: scenario.name, result, reason, seconds: start.elapsed().as_secs_f64() }
 }
 

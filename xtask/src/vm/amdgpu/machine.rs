@@ -19,8 +19,8 @@ use super::parts::{self, Kernel, DRIVER};
 use crate::apt::quiet;
 use crate::cargo::{self, Build};
 
-/// Time for the guest to boot, load the driver and end: one to three minutes on an idle machine.
-const AROUND_PROGRAMS: Duration = Duration::from_secs(540);
+/// Time for the guest to boot, load the driver and end: half a minute on an idle machine.
+const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 /// For the device to end after its VMM.
 const ENDING: Duration = Duration::from_secs(20);
 const STARTING: Duration = Duration::from_secs(60);
@@ -48,7 +48,9 @@ pub struct Wanted<'a> {
     /// More parameters for the driver.
     pub parameters: &'a str,
     /// Programs of this machine that go into the guest, with their libraries.
-    pub programs: &'a [&'a Path],
+    pub programs: &'a [PathBuf],
+    /// Libraries that programs load by name.
+    pub libraries: &'a [&'a Path],
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
 }
@@ -75,6 +77,8 @@ pub struct Summary {
     pub halted: Vec<String>,
     /// Kinds of packets.
     pub packets: usize,
+    /// The last accesses and interrupts.
+    pub last: Vec<String>,
 }
 
 impl Summary {
@@ -87,6 +91,7 @@ impl Summary {
                 }
                 Some(("halted", ring)) => summary.halted.push(ring.into()),
                 Some(("packet", _)) => summary.packets += 1,
+                Some(("last", step)) => summary.last.push(step.into()),
                 _ => summary.counts = line.into(),
             }
         }
@@ -102,7 +107,7 @@ impl Machine {
         Ok(Self { parts, kernel, programs })
     }
 
-    /// The topology's properties as vkfd's own driver would show them.
+    /// The topology's files as vkfd's own driver would show them.
     pub fn topology(&self) -> Result<String> {
         quiet(Command::new(self.programs.path(PCI_GPU)?).arg("--topology"))
     }
@@ -136,6 +141,9 @@ impl Machine {
         }
         for program in wanted.programs {
             initrd.add_program(program)?;
+        }
+        for library in wanted.libraries {
+            initrd.add_library(library)?;
         }
         let mut job = Job::default();
         for name in &self.kernel.modules {
@@ -175,7 +183,7 @@ impl Machine {
         command.args(["-object", &format!("memory-backend-memfd,id=ram,size={MIB}M,share=on")]);
         command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(archive);
         let clock = "tsc=unstable clocksource=hpet no_timer_check mitigations=off rcupdate.rcu_cpu_stall_timeout=60";
-        command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=6 {clock}")]);
+        command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=7 {clock}")]);
         command.args(["-serial", "chardev:console", "-device", "virtio-serial-pci"]);
         command.args(["-chardev", "stdio,id=report,signal=off"]);
         command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
@@ -262,9 +270,10 @@ mod tests {
     #[test]
     fn the_devices_words_are_read() {
         let text = "registers: 5 reads, 6 writes; 7 doorbells, 8 interrupts\npacket: PM4 NOP 3\n\
-                    not modelled: GC.X\nhalted: ring of SDMA1\n";
+                    not modelled: GC.X\nhalted: ring of SDMA1\nlast: 1.5 s: read GC.X = 0x1\n";
         let summary = Summary::read(text);
         assert!(summary.counts.starts_with("registers: 5") && summary.unmodelled.contains("GC.X"));
         assert_eq!((summary.halted, summary.packets), (vec!["ring of SDMA1".to_owned()], 1));
+        assert_eq!(summary.last, ["1.5 s: read GC.X = 0x1"]);
     }
 }

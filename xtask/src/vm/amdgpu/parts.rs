@@ -34,9 +34,10 @@ pub struct Kernel {
 pub fn get() -> Result<(Parts, Kernel)> {
     let parts = parts::get()?;
     let cache = Cache::open()?;
-    let _lock = cache.lock()?;
     let root = cache.root().join(DRIVER);
     let directory = root.join("kernel");
+    // Another task may hold the cache for long: a kernel that is there does not wait for it.
+    let _lock = if cache::is_made(&directory, RECIPE) { None } else { Some(cache.lock()?) };
     if !cache::is_made(&directory, RECIPE) {
         cache.ensure_room(2)?;
         println!("fetching a kernel with {DRIVER} from {NEWER} (130 MB)");

@@ -57,10 +57,12 @@ pub fn get() -> Result<Parts> {
         packages::install(&PACKAGES)?;
     }
     let cache = Cache::open()?;
-    let _lock = cache.lock()?;
     let root = cache.root().join("native");
     let (qemu, kernel) = (root.join("qemu"), root.join("kernel"));
-    if !cache::is_made(&qemu, QEMU_RECIPE) || !cache::is_made(&kernel, KERNEL_RECIPE) {
+    let is_made = || cache::is_made(&qemu, QEMU_RECIPE) && cache::is_made(&kernel, KERNEL_RECIPE);
+    // Another task may hold the cache for long: parts that are there do not wait for it.
+    let _lock = if is_made() { None } else { Some(cache.lock()?) };
+    if !is_made() {
         cache.ensure_room(2)?;
         let apt = Apt::new(root.join("apt"), &SUITES)?;
         println!("fetching QEMU and a kernel from {NEWER}");
