@@ -579,7 +579,7 @@ impl Engine {
                 }
             }
             #[cfg(debug_assertions)]
-            for op in std::mem::replace(&mut cx.slow, Few::new()).iter() {
+            for op in std::mem::take(&mut cx.slow).iter() {
                 self.slow[*op as usize] += 1;
             }
             match end {

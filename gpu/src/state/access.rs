@@ -8,7 +8,6 @@
 //! the address is translated again.
 
 use crate::bus::{BusError, HostSpan};
-use crate::clock;
 use crate::control::{Control, Ring};
 use crate::counters::count;
 use crate::fault::{Access, FaultReason, PageFault};
@@ -17,7 +16,6 @@ use crate::pte::{Target, PAGE_BYTES};
 use crate::queue_error::{QueueError, Stop};
 use crate::raw::{self, Faulted};
 use crate::shared::Shared;
-use crate::timeline::Track;
 use crate::tlb::Tlb;
 use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
 use crate::walk::{extend, walk_leaf, Translation};
@@ -114,16 +112,6 @@ impl Port {
         let tlb = Tlb::new(shared.config.tlb_entries);
         slot.bind(control.vmid.0, control.id);
         Port { shared, control, slot, tlb, hits: 0, walks: 0, ended: 0 }
-    }
-
-    /// Its queue's place in a timeline.
-    pub(crate) fn track(&self) -> Track {
-        Track { gpu: self.shared.index, queue: self.control.id.0 }
-    }
-
-    /// The time, if there is a timeline.
-    pub(crate) fn timed(&self) -> Option<u64> {
-        self.shared.config.timeline.as_ref().map(|_| clock::nanoseconds())
     }
 
     /// The port is that of another queue from now on. What the TLB has stays good: epochs tell

@@ -14,6 +14,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::access::Port;
 use crate::clock;
 use crate::raw::memory_file;
 
@@ -198,6 +199,18 @@ impl Timeline {
             // A full disk is no reason to fail what is recorded.
             let _ = memory_file::without_size_signal(|| (&self.file).write_all(text));
         }
+    }
+}
+
+impl Port {
+    /// Its queue's place in a timeline.
+    pub(crate) fn track(&self) -> Track {
+        Track { gpu: self.shared.index, queue: self.control.id.0 }
+    }
+
+    /// The time, if there is a timeline.
+    pub(crate) fn timed(&self) -> Option<u64> {
+        self.shared.config.timeline.as_ref().map(|_| clock::nanoseconds())
     }
 }
 
