@@ -38,7 +38,7 @@ pub(crate) const RULES: [(&str, &str, &str); 5] = [
     ),
     (
         "waits/entry",
-        "a function uses a register before it has waited for what its caller left under way",
+        "a function uses a register before it has waited for its caller's loads",
         "a call: callers do not wait, so functions begin with a wait for everything",
     ),
     (

@@ -74,8 +74,8 @@ impl Graph {
         hits.into_values().collect()
     }
 
-    /// Wait states that LLVM counts between two blocks, beside the instructions on the way. Behind a
-    /// conditional branch that is taken, it is the branch for the other case.
+    /// Wait states that LLVM counts between two blocks, beside the instructions on the way. Behind
+    /// a conditional branch that is taken, it is the branch for the other case.
     fn branches(&self, from: usize, to: usize) -> u32 {
         let end = self.blocks[from].end;
         let taken = self.block_of.get(end).is_some_and(|next| *next != to);
