@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use vkfd_findings::{json, sarif, text, Bounds, Findings, Pattern, Rule, Suppressions, Tool};
+use vkfd_findings::{json, sarif, text, Bounds, Findings, Pattern, Rule, Severity, Suppressions, Tool};
 use vkfd_lint::{lint, rules, Checks, Object, ReadError};
 
 use crate::disasm::code_object;
@@ -54,7 +54,7 @@ pub struct LintArgs {
     #[arg(long, value_name = "FILE")]
     suppress: Option<PathBuf>,
 
-    /// The exit code with findings
+    /// The exit code with errors
     #[arg(long, value_name = "N", default_value_t = 1)]
     error_exitcode: u8,
 }
@@ -117,7 +117,8 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
     } else {
         print!("{}", text(&findings));
     }
-    Ok(if findings.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(args.error_exitcode) })
+    let failed = findings.dropped() > 0 || findings.worst() == Some(Severity::Error);
+    Ok(if !failed { ExitCode::SUCCESS } else { ExitCode::from(args.error_exitcode) })
 }
 
 fn tool() -> Tool {

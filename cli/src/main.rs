@@ -152,8 +152,10 @@ enum Command {
     /// A compiler's code has neither. The checks are for code from elsewhere: assembly, inline
     /// assembly, generators, compilers under construction. docs/checking.md lists the rules.
     ///
-    /// Exit code: 0 without findings, that of --error-exitcode with findings, 2 when a file cannot
-    /// be read.
+    /// A hazard on one of several ways, which LLVM itself may leave, is a warning.
+    ///
+    /// Exit code: 0 without errors, that of --error-exitcode with errors, 2 when a file cannot be
+    /// read.
     #[command(after_long_help = lint::EXAMPLES)]
     Lint(lint::LintArgs),
     /// Write the manual's pages into a directory: one for vkfd, and one for each command

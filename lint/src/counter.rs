@@ -24,8 +24,8 @@ impl Counter {
         }
     }
 
-    /// The most that it counts. An operation beyond it is not issued, so whatever has as many of its
-    /// kind behind it has completed.
+    /// The most that it counts. An operation beyond it is not issued, so that one with as many of
+    /// its kind behind it has completed.
     fn most(self, target: Target) -> u8 {
         match self {
             Counter::Vector => 63,

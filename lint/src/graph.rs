@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_long_branch_is_followed() {
-        // s_getpc_b64 s[4:5]; s_add_u32 s4, s4, 20; s_addc_u32 s5, s5, 0; s_setpc_b64 s[4:5]; 2 words; end
+        // s_getpc_b64 s[4:5]; s_add_u32 s4, s4, 20; s_addc_u32 s5, s5, 0; s_setpc_b64 s[4:5]
         let graph = graph(&[0xbe84_1c00, 0x8004_9404, 0x8205_8005, 0xbe80_1d04, NOP, NOP, END]);
         assert_eq!(graph.blocks[0].next, [graph.block_of[6]]);
     }

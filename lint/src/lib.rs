@@ -83,6 +83,9 @@ pub fn rules() -> Vec<Rule> {
 }
 
 /// Checks the functions of a code object that the list wants. `name` is the object's, for places.
+///
+/// A hazard is an error if all ways between the two instructions are too short, and a warning if
+/// one of several is.
 pub fn lint(object: &Object, name: &str, checks: Checks, findings: &mut Findings) {
     for function in &object.functions {
         if findings.wants(Some(&function.name)) {
@@ -119,7 +122,8 @@ fn check(object: &Object, function: &Function, name: &str, checks: Checks, findi
         let setting = hazards::Setting { target, wave64, xnack: object.xnack };
         for near in hazards::check(&graph, setting) {
             let place = show.place(near.at);
-            let mut finding = Finding::new(Check::Hazards, near.rule.id, Severity::Error, near.message(), place);
+            let severity = if near.everywhere { Severity::Error } else { Severity::Warning };
+            let mut finding = Finding::new(Check::Hazards, near.rule.id, severity, near.message(), place);
             finding.notes.push(show.note("the other instruction is", near.by));
             findings.add(finding);
         }

@@ -2,12 +2,12 @@
 //! Missing waits: a register that is used or overwritten before its load has arrived.
 //!
 //! Mechanism: forward data flow over a function. The state is the set of registers that are late,
-//! each with the number of operations of its kind that were started behind it. At a join the state
-//! has the registers that are late on any way, with the smallest number. Ways are followed until nothing changes;
-//! then each instruction is checked against the state before it.
+//! each with the number of operations of its kind that were started behind it. A join keeps the
+//! registers that are late on any way, each with the smallest number. Ways are followed until
+//! nothing changes; then each instruction is checked against the state before it.
 //!
-//! The order of results is that of AMD's manuals. It is weaker than what LLVM's compiler counts
-//! on: with LDS and scalar memory under way it waits for all, although a count would do for LDS.
+//! The order of results is that of AMD's manuals. LLVM's compiler counts on less: with LDS and
+//! scalar memory under way it waits for all, although a count would do for LDS.
 //!
 //! Limits: memory itself is not followed, so a missing wait before a barrier or between a store and
 //! a load of another wave is not found. Loads straight to LDS are not followed, either.
@@ -38,7 +38,7 @@ pub(crate) const RULES: [(&str, &str, &str); 5] = [
     ),
     (
         "waits/entry",
-        "a function uses a register before it has waited for what its caller left under way",
+        "a function uses a register before it has waited for its caller's loads",
         "a call: callers do not wait, so functions begin with a wait for everything",
     ),
     (

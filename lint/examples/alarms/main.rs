@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use vkfd_findings::{text, Findings};
+use vkfd_findings::{text, Findings, Severity};
 use vkfd_lint::{lint, Checks, Object};
 
 use removal::{reason, removals, Kind};
@@ -52,7 +52,7 @@ fn main() -> Result<ExitCode> {
         args.files.extend(text.lines().map(PathBuf::from));
     }
     let mut functions = 0;
-    let mut alarms = 0;
+    let (mut alarms, mut warnings) = (0, 0);
     // By kind and reason; an empty reason: noticed.
     let mut counts: BTreeMap<(Kind, &str), u64> = BTreeMap::new();
     for file in &args.files {
@@ -62,10 +62,22 @@ fn main() -> Result<ExitCode> {
         let mut findings = Findings::default();
         lint(&object, &name, Checks::ALL, &mut findings);
         functions += object.functions.len();
-        if !findings.is_clean() {
-            alarms += findings.list().len();
+        let errors = findings.list().iter().filter(|counted| counted.finding.severity == Severity::Error).count();
+        warnings += findings.list().len() - errors;
+        alarms += errors;
+        if errors > 0 {
             print!("{}", text(&findings));
             continue;
+        }
+        let of_function = |findings: &Findings| {
+            let weight = |severity: Severity| if severity == Severity::Error { 1000 } else { 1 };
+            findings.list().iter().map(|counted| weight(counted.finding.severity)).sum::<usize>()
+        };
+        let mut shown = vec![0; object.functions.len()];
+        for counted in findings.list() {
+            let kernel = counted.finding.place.kernel.as_deref();
+            let at = object.functions.iter().position(|function| Some(function.name.as_str()) == kernel);
+            shown[at.unwrap_or(0)] += 1;
         }
         let Some(every) = args.remove else { continue };
         for n in (0..object.functions.len()).step_by(every.max(1)) {
@@ -76,7 +88,7 @@ fn main() -> Result<ExitCode> {
                 let one = Object { functions: vec![function], ..object.settings() };
                 let mut findings = Findings::default();
                 lint(&one, &name, Checks::ALL, &mut findings);
-                let why = if findings.is_clean() { reason(&removal).unwrap_or("?") } else { "" };
+                let why = if of_function(&findings) <= shown[n] { reason(&removal).unwrap_or("?") } else { "" };
                 *counts.entry((removal.kind, why)).or_default() += 1;
                 if args.show && why == "?" {
                     let place = 4 * removal.at;
@@ -87,7 +99,8 @@ fn main() -> Result<ExitCode> {
             object.functions[n].code = code;
         }
     }
-    println!("{} files, {functions} functions, {alarms} findings", args.files.len());
+    let files = args.files.len();
+    println!("{files} files, {functions} functions, {alarms} errors, {warnings} warnings");
     for ((kind, why), count) in &counts {
         let what = match *why {
             "" => "noticed",

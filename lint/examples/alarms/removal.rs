@@ -15,6 +15,8 @@ pub struct Removal {
     pub before: Option<Op>,
     /// Whether it is one of those that fill up to an aligned place.
     pub fills: bool,
+    /// Whether it stands between memory instructions of gfx9.
+    pub clause: bool,
     pub code: Vec<u8>,
 }
 
@@ -103,7 +105,12 @@ pub fn removals(target: Target, code: &[u8]) -> Vec<Removal> {
         let before = n.checked_sub(1).map(|n| list[n].1.op);
         let behind = list[n..].iter().find(|(_, inst)| inst.op != Op::SNop).map_or(0, |(at, _)| *at);
         let fills = target.is_rdna() && behind % 8 == 0;
-        let mut add = |kind, code| removals.push(Removal { at: *at, kind, next, before, fills, code });
+        let memory = |op: Option<Op>| {
+            let of = |start: &str| op.is_some_and(|op| op.name().starts_with(start));
+            ["buffer_", "global_", "scratch_", "flat_", "s_load", "s_buffer"].into_iter().any(of)
+        };
+        let clause = target.is_gfx9() && memory(next) && memory(before);
+        let mut add = |kind, code| removals.push(Removal { at: *at, kind, next, before, fills, clause, code });
         let imm = u32::from_ne_bytes(inst.imm.to_ne_bytes()) & 0xffff;
         match inst.op {
             Op::SWaitcnt => {
@@ -139,6 +146,9 @@ pub fn reason(removal: &Removal) -> Option<&'static str> {
         return match () {
             () if removal.before == Some(Op::SEndpgm) => Some("code behind the end"),
             () if removal.fills => Some("filling up to a place where a loop begins"),
+            () if removal.clause => {
+                Some("a clause that may be replayed: LLVM ends it more often than there is a reason")
+            }
             () if removal.next == Some(Op::SSendmsg) => Some("the message that gives registers back"),
             () => None,
         };

@@ -83,6 +83,17 @@ pub(crate) enum States {
     DotOverwrite,
 }
 
+/// Wait states that lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lack {
+    /// The producer, by its index.
+    pub by: usize,
+    pub needed: u32,
+    pub there: u32,
+    /// Whether they lack on every way, and not on a short one alone.
+    pub everywhere: bool,
+}
+
 impl States {
     fn most(self) -> u32 {
         match self {
@@ -130,22 +141,21 @@ impl States {
 }
 
 impl Distance {
-    /// A producer that is too near to the instruction `at`: its index, the wait states that are
-    /// needed and those that there are.
-    pub fn check(&self, graph: &Graph, at: usize, target: Target) -> Option<(usize, u32, u32)> {
+    /// A producer that is too near to the instruction `at`.
+    pub fn check(&self, graph: &Graph, at: usize, target: Target) -> Option<Lack> {
         let consumer = &graph.steps[at];
         if !consumer.class.intersects(self.consumer) || consumer.class.intersects(self.not_consumer) {
             return None;
         }
-        let mut worst: Option<(usize, u32, u32)> = None;
+        let mut worst: Option<Lack> = None;
         let mut look = |operand: Option<Use>| {
             let produces = |step: &Step| self.produces(step, consumer, operand);
             let ends = |step: &Step| step.class.intersects(self.ends);
-            for (by, there) in graph.nearest(at, self.states.most(), produces, ends) {
-                let needed = self.states.needed(target, &graph.steps[by], consumer, operand);
-                let lack = needed.saturating_sub(there);
-                if lack > worst.map_or(0, |(_, needed, there)| needed - there) {
-                    worst = Some((by, needed, there));
+            for hit in graph.nearest(at, self.states.most(), produces, ends) {
+                let needed = self.states.needed(target, &graph.steps[hit.at], consumer, operand);
+                let lack = needed.saturating_sub(hit.fewest);
+                if lack > worst.map_or(0, |worst| worst.needed - worst.there) {
+                    worst = Some(Lack { by: hit.at, needed, there: hit.fewest, everywhere: hit.most < needed });
                 }
             }
         };

@@ -2,9 +2,9 @@
 //! Hazards: two instructions that stand too near to each other.
 //!
 //! Mechanism: for each instruction that a rule calls a consumer, the ways that lead to it are
-//! walked backwards, and wait states counted, until a producer of the rule is met or its distance
-//! is passed. An instruction is one wait state, and `s_nop n` is n + 1. A rule is a row of the
-//! table in `rules`, or a function in `order` where a count of wait states does not say it.
+//! walked backwards, and wait states are counted. A way ends at a producer of the rule, or at its
+//! distance. An instruction is one wait state, and `s_nop n` is n + 1. A rule is a row of the table
+//! in `rules`, or a function in `order` where a count of wait states does not say it.
 //!
 //! Limits: calls are one wait state, and the callee's code is not entered.
 
@@ -41,6 +41,9 @@ pub(crate) struct Near {
     pub by: usize,
     /// Wait states that are needed and that there are. `None`: the rule is no count.
     pub states: Option<(u32, u32)>,
+    /// Whether it is so on every way from one to the other. LLVM looks at one of several ways only,
+    /// and so leaves some out.
+    pub everywhere: bool,
 }
 
 impl Near {
@@ -48,7 +51,8 @@ impl Near {
         match self.states {
             Some((needed, there)) => {
                 let states = if needed == 1 { "wait state is" } else { "wait states are" };
-                format!("{}: {needed} {states} needed, and {there} there", self.rule.summary)
+                let way = if self.everywhere { "" } else { " on the shortest of several ways" };
+                format!("{}: {needed} {states} needed, and {there} there{way}", self.rule.summary)
             }
             None => format!("{}: {}", self.rule.summary, self.rule.remedy),
         }

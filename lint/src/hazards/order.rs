@@ -127,8 +127,8 @@ fn sources(step: &Step) -> Vec<Use> {
     sources
 }
 
-/// gfx11, waves of 64 lanes: an operation reads one source that was written before a scalar
-/// operation wrote EXEC, and one that was written behind it, all of it shortly before.
+/// gfx11, waves of 64 lanes: an operation reads two sources. One was written before a scalar
+/// operation wrote EXEC, and the other behind it, all of it shortly before.
 pub(crate) fn partial_forwarding(graph: &Graph, at: usize) -> Option<usize> {
     let user = &graph.steps[at];
     let sources = sources(user);

@@ -6,7 +6,7 @@
 
 use vkfd_isa::Target;
 
-use super::distance::Distance;
+use super::distance::{Distance, Lack};
 use super::{clause, order, Near, Setting};
 use crate::class::Class;
 use crate::graph::Graph;
@@ -52,11 +52,11 @@ impl Rule {
     pub(crate) fn check(&'static self, graph: &Graph, at: usize, setting: Setting) -> Option<Near> {
         match &self.test {
             Test::Distance(distance) => {
-                let (by, needed, there) = distance.check(graph, at, setting.target)?;
-                Some(Near { rule: self, at, by, states: Some((needed, there)) })
+                let Lack { by, needed, there, everywhere } = distance.check(graph, at, setting.target)?;
+                Some(Near { rule: self, at, by, states: Some((needed, there)), everywhere })
             }
             Test::Order(check) | Test::Order64(check) | Test::Replay(check) => {
-                check(graph, at).map(|by| Near { rule: self, at, by, states: None })
+                check(graph, at).map(|by| Near { rule: self, at, by, states: None, everywhere: true })
             }
         }
     }

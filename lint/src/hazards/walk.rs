@@ -17,26 +17,40 @@ pub(crate) enum Verdict {
     Ended,
 }
 
+/// An instruction that was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    /// Its index.
+    pub at: usize,
+    /// Wait states between: on the shortest way, and on the longest within the limit.
+    pub fewest: u32,
+    pub most: u32,
+}
+
+/// Blocks that one search enters. Ways are short, and real code stays far below.
+const WAYS: u32 = 4096;
+
 impl Graph {
-    /// The nearest hits on the ways to `from`, each with the wait states between. Ways are followed
-    /// for `limit` wait states, and end behind an instruction for which `ends` is true.
+    /// The nearest hits on the ways to `from`. Ways are followed for `limit` wait states, and end
+    /// behind an instruction for which `ends` is true.
     pub fn nearest(
         &self,
         from: usize,
         limit: u32,
         hit: impl Fn(&Step) -> bool,
         ends: impl Fn(&Step) -> bool,
-    ) -> Vec<(usize, u32)> {
-        let mut hits: BTreeMap<usize, u32> = BTreeMap::new();
-        // The wait states with which a block was entered from its end, the fewest.
-        let mut entered: BTreeMap<usize, u32> = BTreeMap::new();
-        let mut ways = vec![(self.block_of[from], from, 0)];
-        'ways: while let Some((block, end, mut states)) = ways.pop() {
+    ) -> Vec<Hit> {
+        let mut hits: BTreeMap<usize, Hit> = BTreeMap::new();
+        let mut ways = vec![(from, 0, vec![self.block_of[from]])];
+        let mut followed = 0;
+        'ways: while let Some((end, mut states, path)) = ways.pop() {
+            let Some(&block) = path.last() else { continue };
             for at in (self.blocks[block].first..end).rev() {
                 let step = &self.steps[at];
                 if hit(step) {
-                    let fewest = hits.entry(at).or_insert(states);
-                    *fewest = states.min(*fewest);
+                    let found = hits.entry(at).or_insert(Hit { at, fewest: states, most: states });
+                    found.fewest = states.min(found.fewest);
+                    found.most = states.max(found.most);
                     continue 'ways;
                 }
                 states += step.states();
@@ -44,19 +58,24 @@ impl Graph {
                     continue 'ways;
                 }
             }
+            followed += 1;
+            if followed > WAYS {
+                continue;
+            }
             for &before in &self.blocks[block].before {
-                let states = states + self.branches(before, block);
-                if entered.get(&before).is_none_or(|fewest| states < *fewest) {
-                    entered.insert(before, states);
-                    ways.push((before, self.blocks[before].end, states));
+                // Back to the first block is a way; twice through another is none.
+                if !path[1..].contains(&before) {
+                    let states = states + self.branches(before, block);
+                    let path = path.iter().copied().chain([before]).collect();
+                    ways.push((self.blocks[before].end, states, path));
                 }
             }
         }
-        hits.into_iter().collect()
+        hits.into_values().collect()
     }
 
-    /// Wait states that LLVM counts on a way from one block to the next beside the instructions on
-    /// it: behind a conditional branch that is taken, the branch for the other case.
+    /// Wait states that LLVM counts between two blocks, beside the instructions on the way. Behind
+    /// a conditional branch that is taken, it is the branch for the other case.
     fn branches(&self, from: usize, to: usize) -> u32 {
         let end = self.blocks[from].end;
         let taken = self.block_of.get(end).is_some_and(|next| *next != to);

@@ -22,8 +22,8 @@ use program::Random;
 /// Check that `vkfd lint` is silent on a compiler's code, and notices what is taken out of it
 ///
 /// Compiles random OpenCL kernels with clang-19 (Debian: clang-19, lld-19) for each target, in
-/// files of eight, and checks them together with the client library's. Every finding is a false
-/// alarm of ours, or a bug of clang's. In a sample, each s_waitcnt and s_nop is taken away in turn.
+/// files of eight, and checks them together with the client library's. Every finding is a
+/// false alarm, or clang's bug. In a sample, each s_waitcnt and s_nop is taken away in turn.
 ///
 /// With --table it compares the table of rules in docs/checking.md with the rules instead, and with
 /// --write it writes it.
