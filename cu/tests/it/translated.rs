@@ -116,7 +116,8 @@ fn load(numbers: &mut Numbers) -> Vec<u32> {
     vec![0b11_0000 << 26 | (numbers.below(2) as u32) << 18 | 1 << 17 | 4 << 6 | 1, numbers.below(64) as u32 * 4]
 }
 
-/// The row of LDS addresses, and the first of two of memory's: random code does not write them.
+/// The row of LDS addresses, and the first of two rows with addresses in memory. Random code does
+/// not write them.
 const LOCAL: u32 = REGISTERS as u32;
 const GLOBAL: u32 = LOCAL + 1;
 
