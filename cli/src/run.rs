@@ -107,7 +107,7 @@ const OF_THIS_PROCESS: [&str; 17] = [
     "threads",
     "cus",
     "strict",
-    "translate",
+    "no_translate",
     "check_translation",
     "perf_map",
     "profile",
@@ -153,12 +153,12 @@ pub struct MachineArgs {
     /// names it: docs/rocm.md has the list
     #[arg(long)]
     strict: bool,
-    /// Translate hot code of kernels to code of this processor, if it has AVX2: the same results,
-    /// sooner
-    #[arg(long)]
-    translate: bool,
-    /// The same, and have the reference engine repeat all that is translated: slow. Differences go
-    /// to the log, and --profile counts them
+    /// Interpret all code of kernels, instead of translating what is hot to code of this processor:
+    /// the same results, later
+    #[arg(long, conflicts_with = "check_translation")]
+    no_translate: bool,
+    /// Have the reference engine repeat all that is translated: slow. Differences go to the log,
+    /// and --profile counts them
     #[arg(long)]
     check_translation: bool,
     /// List translated code in /tmp/perf-PID.map, where perf finds the names of its samples
@@ -215,9 +215,9 @@ impl MachineArgs {
         machine.xnack |= self.xnack;
         machine.strict |= self.strict;
         machine.perf_map |= self.perf_map;
-        machine.translate = match (self.check_translation, self.translate) {
+        machine.translate = match (self.check_translation, self.no_translate) {
             (true, _) => Translate::Checked,
-            (false, true) => Translate::On,
+            (false, true) => Translate::Off,
             (false, false) => machine.translate,
         };
         machine.threads = self.threads.map_or(machine.threads, usize::from);

@@ -114,7 +114,7 @@ impl Default for Description {
             coherent,
             threads: 0,
             strict,
-            translate: Translate::Off,
+            translate: Translate::On,
             perf_map: false,
             checks: Checks::default(),
             shape: Shape::default(),
@@ -154,12 +154,12 @@ impl fmt::Display for Description {
         if checks.any() {
             write!(f, " checks={checks}")?;
         }
-        let (translated, checked) = (*translate == Translate::On, *translate == Translate::Checked);
+        let (interpreted, checked) = (*translate == Translate::Off, *translate == Translate::Checked);
         let flags = [
             (*xnack, " xnack"),
             (*coherent, " coherent"),
             (*strict, " strict"),
-            (translated, " translate"),
+            (interpreted, " no-translate"),
             (checked, " check-translation"),
             (*perf_map, " perf-map"),
         ];
@@ -192,7 +192,7 @@ impl FromStr for Description {
                 None if word == "coherent" => described.coherent = true,
                 None if word == "strict" => described.strict = true,
                 None if word == "perf-map" => described.perf_map = true,
-                None if word == "translate" => described.translate = Translate::On,
+                None if word == "no-translate" => described.translate = Translate::Off,
                 None if word == "check-translation" => described.translate = Translate::Checked,
                 _ => return Err(bad()),
             }
@@ -223,7 +223,7 @@ mod tests {
                 checks: Checks::ALL,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },
-            Description { xnack: true, translate: Translate::On, ..Description::default() },
+            Description { xnack: true, translate: Translate::Off, ..Description::default() },
         ] {
             assert_eq!(described.to_string().parse::<Description>().unwrap(), described);
         }

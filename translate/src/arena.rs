@@ -41,7 +41,7 @@ pub enum NoRoom {
 struct Chunk {
     writable: NonNull<u8>,
     executable: NonNull<u8>,
-    /// Faults in the code go on where the code says.
+    /// Faults in the code go on at its way out.
     faults: Option<vkfd_raw::MadeCode>,
     /// Bytes of the arena's chunks, this one among them. A count: nothing is published with it.
     mapped: Arc<AtomicUsize>,

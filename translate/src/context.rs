@@ -197,7 +197,7 @@ impl Context {
         self.lds_bytes = u32::try_from(lds.len()).unwrap_or(u32::MAX);
     }
 
-    /// Host pointers of pages are as they were at this time of the engine's, or forgotten.
+    /// Forgets host pointers of pages that are older than this time, by the engine's count.
     pub fn forget_pages(&mut self, time: u64) {
         if self.time != time {
             self.time = time;

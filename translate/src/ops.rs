@@ -217,7 +217,7 @@ const INVALID: u32 = 0xffc0_0000;
 /// A single of 2^31.
 const HALF: u32 = 0x4f00_0000;
 
-/// Integers with signs: of what is out of range, the nearest one.
+/// Integers with signs: the nearest one if a number is out of range.
 fn to_signed(e: &mut Emit, d: Register, a: Src) {
     let (a, value) = (Src::Reg(e.reg(a)), e.temp());
     e.truncate(value, a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Loads of memory and LDS in regions, against a plain model: addresses side by side, all the same
-//! and anywhere, active lanes at random, accesses that miss, and faults in the machine code.
+//! Loads of memory and LDS in regions, against a plain model. Addresses lie side by side, are all
+//! the same, or lie anywhere; lanes are active at random. Some accesses miss or fault.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
 
@@ -331,7 +331,7 @@ fn programs(few: u64) -> u64 {
     std::env::var("VKFD_LOCKSTEP").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 
-/// Sums that make a region of what stands between them.
+/// Sums that make a region of the instructions between them.
 fn around(numbers: &mut Numbers, mut accesses: Vec<Inst>) -> Vec<Inst> {
     for _ in 0..4 {
         let place = numbers.below(accesses.len() as u64 + 1) as usize;

@@ -314,7 +314,7 @@ fn both_widths_give_the_same() {
     assert!(count > 100, "{count}");
 }
 
-/// Conversions to integers, from what is out of range, too.
+/// Conversions to integers, also of numbers that are out of range.
 #[test]
 fn conversions_are_the_language_s() {
     for width in widths() {

@@ -82,7 +82,6 @@ mod wmma;
 
 use crate::exit::{Exit, Miss, Stop};
 #[cfg(debug_assertions)]
-use crate::few::Few;
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;

@@ -172,7 +172,7 @@ fn group() -> Group {
     Group {
         lds: Vec::new(),
         apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
-        watch: None,
+        watch: Watched::default(),
         place: Place::default(),
     }
 }

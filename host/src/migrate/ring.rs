@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn the_worker_knows_its_own() {
         let (moved, gone) = (remap(100, 10, 10), Change::Unmap(pages(100, 10)));
-        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone]), []);
+        assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone]), Vec::<u64>::new());
         // The client unmaps a part of the replacement, or all of it.
         assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, Change::Unmap(pages(12, 2)), gone]), [2]);
         assert_eq!(left(&[Change::Unmap(pages(10, 10)), moved, gone, Change::Unmap(pages(10, 10))]), [3]);

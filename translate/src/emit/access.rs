@@ -99,8 +99,8 @@ impl Emit {
         }
     }
 
-    /// Finds how the addresses of an access lie, unless that is known. `end` is what all accesses
-    /// by these addresses reach beyond them.
+    /// Finds how the addresses of an access lie, unless that is known. All accesses by
+    /// these addresses reach at most `end` bytes beyond them.
     pub(crate) fn look(
         &mut self,
         access: &Access,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The strips of a segment: which rows have host registers, and its vector instructions and loads
-//! in the words of [`Emit`], all rounds for one strip of lanes after the other.
+//! in the words of [`Emit`]. A strip does all rounds before the next one begins.
 
 use super::field;
 use super::slice::Places;
