@@ -137,8 +137,7 @@ fn load<W: World>(
     let Some((bits, offset)) = map.bits(va) else { return 0 };
     (0..u64::from(len)).fold(0, |all, byte| {
         let at = offset + byte;
-        let unwritten =
-            !(bits.is_written(at) || bits.has_garbage() && changed(world, bits, va.wrapping_add(byte), at));
+        let unwritten = !(bits.is_written(at) || bits.has_garbage() && changed(world, bits, va.wrapping_add(byte), at));
         all | u16::from(unwritten) << byte
     })
 }
