@@ -4,6 +4,7 @@
 use vkfd_isa::{Operand, Target};
 
 use super::matrix;
+use super::walk::{Hit, Hits};
 use crate::class::Class;
 use crate::graph::Graph;
 use crate::register::{Role, Use, EXEC, M0, VCC};
@@ -90,7 +91,7 @@ pub(crate) struct Lack {
     pub by: usize,
     pub needed: u32,
     pub there: u32,
-    /// Whether they lack on every way, and not on a short one alone.
+    /// Whether they lack on every way to the consumer, from whichever producer.
     pub everywhere: bool,
 }
 
@@ -151,11 +152,14 @@ impl Distance {
         let mut look = |operand: Option<Use>| {
             let produces = |step: &Step| self.produces(step, consumer, operand);
             let ends = |step: &Step| step.class.intersects(self.ends);
-            for hit in graph.nearest(at, self.states.most(), produces, ends) {
-                let needed = self.states.needed(target, &graph.steps[hit.at], consumer, operand);
+            let needed = |hit: &Hit| self.states.needed(target, &graph.steps[hit.at], consumer, operand);
+            let Hits { hits, on_all } = graph.nearest(at, self.states.most(), produces, ends);
+            let everywhere = on_all && hits.iter().all(|hit| hit.most < needed(hit));
+            for hit in &hits {
+                let needed = needed(hit);
                 let lack = needed.saturating_sub(hit.fewest);
                 if lack > worst.map_or(0, |worst| worst.needed - worst.there) {
-                    worst = Some(Lack { by: hit.at, needed, there: hit.fewest, everywhere: hit.most < needed });
+                    worst = Some(Lack { by: hit.at, needed, there: hit.fewest, everywhere });
                 }
             }
         };

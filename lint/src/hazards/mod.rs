@@ -41,8 +41,8 @@ pub(crate) struct Near {
     pub by: usize,
     /// Wait states that are needed and that there are. `None`: the rule is no count.
     pub states: Option<(u32, u32)>,
-    /// Whether it is so on every way from one to the other. LLVM looks at one of several ways only,
-    /// and so leaves some out.
+    /// Whether it is so on every way to the consumer. LLVM decides for one producer and one of
+    /// several ways, and so leaves some out.
     pub everywhere: bool,
 }
 

@@ -27,6 +27,14 @@ pub(crate) struct Hit {
     pub most: u32,
 }
 
+/// What the ways to an instruction have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hits {
+    pub hits: Vec<Hit>,
+    /// Whether each way has one.
+    pub on_all: bool,
+}
+
 /// Blocks that one search enters. Ways are short, and real code stays far below.
 const WAYS: u32 = 4096;
 
@@ -39,8 +47,9 @@ impl Graph {
         limit: u32,
         hit: impl Fn(&Step) -> bool,
         ends: impl Fn(&Step) -> bool,
-    ) -> Vec<Hit> {
+    ) -> Hits {
         let mut hits: BTreeMap<usize, Hit> = BTreeMap::new();
+        let mut on_all = true;
         let mut ways = vec![(from, 0, vec![self.block_of[from]])];
         let mut followed = 0;
         'ways: while let Some((end, mut states, path)) = ways.pop() {
@@ -55,11 +64,13 @@ impl Graph {
                 }
                 states += step.states();
                 if states >= limit || ends(step) {
+                    on_all = false;
                     continue 'ways;
                 }
             }
             followed += 1;
-            if followed > WAYS {
+            if followed > WAYS || self.blocks[block].before.is_empty() {
+                on_all = false;
                 continue;
             }
             for &before in &self.blocks[block].before {
@@ -71,7 +82,7 @@ impl Graph {
                 }
             }
         }
-        hits.into_values().collect()
+        Hits { hits: hits.into_values().collect(), on_all }
     }
 
     /// Wait states that LLVM counts between two blocks, beside the instructions on the way. Behind

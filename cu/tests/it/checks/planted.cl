@@ -11,14 +11,15 @@
 #define ADD(space, scope, at) __opencl_atomic_fetch_add((space atomic_uint *)(at), 1, memory_order_relaxed, scope)
 #define KERNEL __attribute__((reqd_work_group_size(128, 1, 1))) kernel void
 
-// memory: `out` has room for 100.
+// memory: `out` has room for 100. Results are stored for all work-items: a compiler would move a load
+// to where its result is used.
+#define RESULT out[ID % 100]
 KERNEL store_all(global uint *in, global uint *out) { out[ID] = ID; }
 KERNEL store_100(global uint *in, global uint *out) {
     if (ID < 100) out[ID] = ID;
 }
 KERNEL load_all(global uint *in, global uint *out) {
-    uint value = out[ID];
-    if (ID < 100) out[ID] = value;
+    RESULT = out[ID] + 1;
 }
 KERNEL add_all(global uint *in, global uint *out) { ADD(global, DEVICE, out + ID); }
 KERNEL misaligned(global uint *in, global uint *out) {
@@ -29,15 +30,14 @@ KERNEL lds(global uint *in, global uint *out) {
     local uint all[128];
     all[ID] = ID;
     BARRIER;
-    uint value = all[ID + in[0]];
-    if (ID < 100) out[ID] = value;
+    RESULT = all[ID + in[0]];
 }
 KERNEL lds_wide(global uint *in, global uint *out) {
     local uint4 all[128];
     all[ID] = (uint4)(ID);
     BARRIER;
     uint4 value = all[ID + in[0]];
-    if (ID < 100) out[ID] = value.x + value.y + value.z + value.w;
+    RESULT = value.x + value.y + value.z + value.w;
 }
 // Scratch: the same.
 KERNEL scratch(global uint *in, global uint *out) {

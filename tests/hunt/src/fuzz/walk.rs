@@ -56,7 +56,7 @@ fn reference(tables: &[u8], base: u64, va: u64) -> Option<(bool, u64)> {
         }
         if entry >> 54 & 1 != 0 {
             let inside = va & 0x1f_ffff;
-            return (shift == 21).then_some((entry & 2 != 0, (entry & 0xffff_ffe0_0000) + inside));
+            return (shift == 21).then_some((entry & 2 != 0, (entry & 0xffff_ffff_f000) + inside));
         }
         if entry & 2 != 0 {
             return None;
