@@ -238,7 +238,7 @@ fn model(insts: &[Inst], state: &mut State, lds: &[u8], pages: &Pages) -> Option
         if inst.op == Op::VAddU32 {
             for lane in before.active() {
                 let a = match inst.src[0] {
-                    Operand::Int(number) => number as u32,
+                    Operand::Int(number) => u32::from_ne_bytes(i32::from(number).to_ne_bytes()),
                     operand => before.rows[row(operand)][lane],
                 };
                 state.rows[row(inst.dst)][lane] = a.wrapping_add(before.rows[row(inst.src[1])][lane]);
@@ -252,7 +252,7 @@ fn model(insts: &[Inst], state: &mut State, lds: &[u8], pages: &Pages) -> Option
             if let Some(&(_, parts, words, unit)) = local {
                 for part in 0..parts {
                     let offset = if unit == 0 {
-                        inst.memory.offset as u32
+                        u32::from_ne_bytes(inst.memory.offset.to_ne_bytes())
                     } else {
                         u32::from(inst.memory.offsets[usize::from(part)]) * unit
                     };
@@ -271,7 +271,7 @@ fn model(insts: &[Inst], state: &mut State, lds: &[u8], pages: &Pages) -> Option
                 }
                 _ => u64::from(before.rows[address + 1][lane]) << 32,
             };
-            let va = high.wrapping_add(low.into()).wrapping_add(i64::from(inst.memory.offset) as u64);
+            let va = high.wrapping_add(low.into()).wrapping_add_signed(inst.memory.offset.into());
             let words = if matches!(inst.op, Op::GlobalLoadDword | Op::FlatLoadDword) { 1 } else { 2 };
             if va % PAGE + 4 * words > PAGE {
                 return None;

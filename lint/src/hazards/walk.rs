@@ -41,13 +41,7 @@ const WAYS: u32 = 4096;
 impl Graph {
     /// The nearest hits on the ways to `from`. Ways are followed for `limit` wait states, and end
     /// behind an instruction for which `ends` is true.
-    pub fn nearest(
-        &self,
-        from: usize,
-        limit: u32,
-        hit: impl Fn(&Step) -> bool,
-        ends: impl Fn(&Step) -> bool,
-    ) -> Hits {
+    pub fn nearest(&self, from: usize, limit: u32, hit: impl Fn(&Step) -> bool, ends: impl Fn(&Step) -> bool) -> Hits {
         let mut hits: BTreeMap<usize, Hit> = BTreeMap::new();
         let mut on_all = true;
         let mut ways = vec![(from, 0, vec![self.block_of[from]])];

@@ -164,7 +164,8 @@ mod tests {
     fn one_line_has_the_right_rings_run() {
         for (path, rings) in [
             ("cu/src/fast/step.rs", &["engine", "programs"][..]),
-            ("isa/src/decode.rs", &["engine", "programs"]),
+            ("isa/src/decode.rs", &["engine", "lint", "programs"]),
+            ("lint/src/waits.rs", &["lint"]),
             ("gpu/src/gpu.rs", &["engine", "programs"]),
             ("linux/main.rs", &["guest"]),
             ("wire/src/lib.rs", &["guest"]),

@@ -146,7 +146,7 @@ fn findings_have_their_facts() {
         let thread = finding.thread.expect("a thread");
         // Item 100, the first one outside.
         let lanes = if target.is_rdna() { 32 } else { 64 };
-        assert_eq!((thread.group, thread.wave, thread.lane), ([0; 3], 100 / lanes, Some((100 % lanes) as u8)));
+        assert_eq!((thread.group, thread.wave, thread.lane), ([0; 3], 100 / lanes, u8::try_from(100 % lanes).ok()));
         let address = finding.address.as_ref().expect("an address");
         assert_eq!((address.bytes, address.access), (4, Access::Write));
         let nearest = address.nearest.as_ref().expect("an allocation");
