@@ -81,7 +81,6 @@ mod wide;
 mod wmma;
 
 use crate::exit::{Exit, Miss, Stop};
-#[cfg(debug_assertions)]
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;

@@ -91,7 +91,7 @@ const OWN: &[(&[Target], &str)] = {
         (CDNA, "V.yzw = V.xyz; F += V.x;"),
         (CDNA, "X.s3 = F; F += X.s9;"),
         (CDNA, "D4.x = D; D += D4.y;"),
-        (CDNA, "D = fma(D, D, D);"),
+        (CDNA, "D = __builtin_fma(D, D, D);"),
         (&[Gfx942], "V = __builtin_amdgcn_mfma_f32_16x16x8_xf32((float2)(F, F), (float2)(F, F), V, 0, 0, 0);"),
         (&[Gfx942], "V = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8((long)I, (long)I, V, 0, 0, 0);"),
         (&[Gfx942], "X = __builtin_amdgcn_mfma_f32_32x32x4_xf32((float2)(F, F), (float2)(F, F), X, 0, 0, 0);"),
