@@ -225,9 +225,10 @@ impl Late {
     }
 
     /// Whether another result may be written before it has arrived: one of the same kind arrives
-    /// after it.
+    /// after it. What FLAT brings from memory arrives before what later accesses bring from there.
     pub fn ordered_with(&self, event: &Event) -> bool {
-        self.kind == event.kind && self.counter == event.counter && self.kind.order().is_some()
+        let same = self.kind == event.kind && self.kind.order().is_some();
+        self.counter == event.counter && (same || self.kind == Kind::Flat && event.kind == Kind::Vector)
     }
 }
 
