@@ -94,8 +94,8 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
             let object = match Object::read(bytes) {
                 Ok(object) => object,
                 // A file may have code for targets that are not known here beside others.
-                Err(error @ ReadError::Unknown(_)) if places.len() > 1 => {
-                    left_out.insert(error.to_string());
+                Err(ReadError::Unknown(machine)) if places.len() > 1 => {
+                    left_out.insert(machine);
                     continue;
                 }
                 Err(error) => return Err(error).context(place),
@@ -103,8 +103,12 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
             functions += object.functions.iter().filter(|function| findings.wants(Some(&function.name))).count();
             lint(&object, &place, args.check.checks(), &mut findings);
         }
-        for error in left_out {
-            eprintln!("vkfd: {name}: {error}");
+        if !left_out.is_empty() {
+            let machines: Vec<String> = left_out.iter().map(|machine| format!("{machine:#x}")).collect();
+            eprintln!(
+                "vkfd: {name}: code of other targets is left out (machines {} in their ELF headers)",
+                machines.join(", ")
+            );
         }
     }
     if args.json {
