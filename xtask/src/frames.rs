@@ -30,6 +30,7 @@ pub struct Args {
 const OTHERS: &[(&str, &str)] = &[
     ("vkfd_cu::", "runs on the GPU's threads"),
     ("vkfd_gpu::kernels::engine::", "the same"),
+    ("vkfd_gpu::kernels::worker::", "the same"),
     ("vkfd_gpu::state::contain::", "the same: around all that such a thread does"),
     ("vkfd_gpu::queue::run", "the same"),
     ("vkfd_host::migrate::Mover::start", "runs when the machine is made, on a stack of its own"),
