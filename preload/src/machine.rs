@@ -72,9 +72,9 @@ extern "C" fn end_timeline() {
     }
 }
 
-/// A child has its parent's path in its environment's copy: what is its own goes beside it.
-fn beside(path: &Path) -> PathBuf {
-    path.with_file_name(std::process::id().to_string())
+/// The file of this process in a directory for the files of all.
+fn own_file(directory: &Path) -> PathBuf {
+    directory.join(std::process::id().to_string())
 }
 
 /// What checks know, of the machine of this process.
@@ -84,7 +84,7 @@ static LEDGER: PerProcess<Arc<Ledger>> = PerProcess::new();
 pub(crate) fn ledger() -> Option<&'static Arc<Ledger>> {
     let setting = setting::get().filter(|setting| setting.machine.checks.any())?;
     LEDGER.get_or_init(|| {
-        let path = setting.findings.as_ref().map(|path| path.join(std::process::id().to_string()));
+        let path = setting.findings.as_deref().map(own_file);
         // A child has its parent's list of these functions.
         static LISTED: Once = Once::new();
         if path.is_some() {
@@ -109,14 +109,14 @@ fn options(setting: &Setting) -> MachineOptions {
         options.checking = Some(Checking { checks: setting.machine.checks, ledger: ledger.clone() });
     }
     if let Some(path) = &setting.profile {
-        options.profile = Arc::new(Profile::new(Some(beside(path))));
+        options.profile = Arc::new(Profile::new(Some(own_file(path))));
         if PROFILE.set(options.profile.clone()).is_ok() {
             // SAFETY: the function takes and returns nothing, and this library is never unloaded.
             unsafe { libc::atexit(write_profile) };
         }
     }
     if let Some(path) = &setting.timeline {
-        let made = Timeline::create(&beside(path)).map(Arc::new);
+        let made = Timeline::create(&own_file(path)).map(Arc::new);
         match made {
             // SAFETY: as above.
             Ok(timeline) if TIMELINE.set(timeline.clone()).is_ok() => unsafe {

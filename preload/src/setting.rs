@@ -103,10 +103,9 @@ fn from_environment() -> Option<Setting> {
     let file = |name| CString::new(directory.join(name).into_os_string().into_vec()).ok();
     let marks = [file(USED_FILE)?, file(OPENED_FILE)?, file(ACQUIRED_FILE)?];
     let trace = variable(TRACE_VARIABLE).map(|path| (path.into(), variable(TRACE_JSON_VARIABLE).is_some()));
-    // Each process has its own.
-    let own = |name| variable(name).map(|path| PathBuf::from(path).join(std::process::id().to_string()));
-    let (profile, timeline) = (own(PROFILE_VARIABLE), own(TIMELINE_VARIABLE));
-    let findings = variable(FINDINGS_VARIABLE).map(PathBuf::from);
+    // Directories: each process has its own file there.
+    let [profile, timeline, findings] =
+        [PROFILE_VARIABLE, TIMELINE_VARIABLE, FINDINGS_VARIABLE].map(|name| variable(name).map(PathBuf::from));
     let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
     let slots = (0..machine.gpus).map(crate::redirect::slot_name).collect();
     let (library, variables) = (own_path()?, variables());

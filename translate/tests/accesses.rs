@@ -4,33 +4,13 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
 
+mod support;
+
 use std::ffi::c_void;
+use support::{load, Waves};
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, translate, Accessing, Context, Left, Mending, Registers, Width};
-
-struct Waves;
-
-impl Registers for Waves {
-    fn lanes(&self) -> u8 {
-        64
-    }
-    fn row(&self, operand: Operand) -> Option<u16> {
-        match operand {
-            Operand::Vgpr(n) if n < 32 => Some(n),
-            _ => None,
-        }
-    }
-    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
-        match operand {
-            Operand::Scalar(n) if n + words <= 128 => Some(n),
-            _ => None,
-        }
-    }
-    fn mask(&self, operand: Operand) -> Option<u8> {
-        self.scalar(operand, 2)
-    }
-}
+use vkfd_translate::{arena::Arena, translate, Accessing, Context, Left, Mending, Width};
 
 const PAGE: u64 = 4096;
 /// Where the GPU sees the pages.
@@ -84,10 +64,6 @@ impl Drop for Pages {
         // SAFETY: its own mapping, which nothing uses any more.
         unsafe { libc::munmap(self.host.cast(), (PAGES * PAGE) as usize) };
     }
-}
-
-unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
-    0
 }
 
 unsafe extern "sysv64" fn mend(_: *mut c_void, _: *mut Mending) {}
@@ -310,8 +286,9 @@ impl Rig {
     }
 
     fn run(&mut self, insts: &[Inst], width: Width, state: &mut State, limit: u32, sabotage: Switches) -> Left {
-        let mut regions =
-            translate(insts, &Waves, (width, true), &mut self.arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+        let mut regions = translate(insts, &Waves::<32>, (width, true), &mut self.arena, &sabotage, |op, why| {
+            panic!("{op:?}: {why:?}")
+        });
         assert_eq!(regions.len(), 1, "{insts:?}");
         let region = regions.remove(0);
         assert_eq!(region.insts, 0..insts.len());

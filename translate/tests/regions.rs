@@ -4,37 +4,13 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
+mod support;
+
 use std::ffi::c_void;
+use support::{load, Waves};
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, has, translate, Accessing, Context, Left, Mending, Registers, Width};
-
-struct Waves;
-
-impl Registers for Waves {
-    fn lanes(&self) -> u8 {
-        64
-    }
-    fn row(&self, operand: Operand) -> Option<u16> {
-        match operand {
-            Operand::Vgpr(n) if n < 64 => Some(n),
-            _ => None,
-        }
-    }
-    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
-        match operand {
-            Operand::Scalar(n) if n + words <= 128 => Some(n),
-            _ => None,
-        }
-    }
-    fn mask(&self, operand: Operand) -> Option<u8> {
-        self.scalar(operand, 2)
-    }
-}
-
-unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
-    0
-}
+use vkfd_translate::{arena::Arena, has, translate, Accessing, Context, Left, Mending, Width};
 
 /// Marks the lanes that it is asked for.
 unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
@@ -93,7 +69,8 @@ fn run(insts: &[Inst], width: Width, state: &mut State) {
 fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
     let mut arena = Arena::default();
     let mut context = Context::new(load, mend, access);
-    let regions = translate(insts, &Waves, (width, true), &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+    let regions =
+        translate(insts, &Waves::<64>, (width, true), &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
     assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
     for region in regions {
         let (rows, scalars) = (state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr());
@@ -239,7 +216,7 @@ fn code_that_no_region_has_is_reported() {
         let mut refused = Vec::new();
         let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
         let insts = [add, add, add, sine, add, add, add, add];
-        let regions = translate(&insts, &Waves, (width, true), &mut arena, &Switches::NONE, |op, why| {
+        let regions = translate(&insts, &Waves::<64>, (width, true), &mut arena, &Switches::NONE, |op, why| {
             refused.push((op, why.name()))
         });
         assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);

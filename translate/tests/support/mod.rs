@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Waves whose registers lie in the order of their numbers.
+
+use std::ffi::c_void;
+use vkfd_isa::Operand;
+use vkfd_translate::Registers;
+
+/// Waves of 64 lanes that have so many rows.
+pub struct Waves<const ROWS: u16>;
+
+impl<const ROWS: u16> Registers for Waves<ROWS> {
+    fn lanes(&self) -> u8 {
+        64
+    }
+    fn row(&self, operand: Operand) -> Option<u16> {
+        match operand {
+            Operand::Vgpr(n) if n < ROWS => Some(n),
+            _ => None,
+        }
+    }
+    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
+        match operand {
+            Operand::Scalar(n) if n + words <= 128 => Some(n),
+            _ => None,
+        }
+    }
+    fn mask(&self, operand: Operand) -> Option<u8> {
+        self.scalar(operand, 2)
+    }
+}
+
+/// Scalar memory that is never there.
+pub unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
+    0
+}
