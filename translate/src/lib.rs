@@ -17,6 +17,7 @@
 //! | `ops` | the vector operations, a line each |
 //! | `scalar` | the scalar operations |
 //! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
+//! | [`series`] | coefficients that the interpreter has too |
 //! | `assembler` | the host's instructions |
 //! | [`arena`] | memory for code, never writable and executable at once |
 //! | `host` | whether the processor hands NaNs on as the table of operations has it |
@@ -36,6 +37,7 @@ mod ops;
 mod plan;
 mod region;
 mod scalar;
+pub mod series;
 mod width;
 
 pub use context::{Accessing, Context, Mending};

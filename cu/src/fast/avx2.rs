@@ -8,6 +8,7 @@
 
 use super::simd::Simd;
 use std::arch::x86_64::*;
+use vkfd_translate::series::{EXP2, GUARD, TWO_OVER_LN2};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -389,7 +390,7 @@ impl Simd for Avx2 {
                 let scale = _mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(powers[n]));
                 values[n] = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(sum), scale));
             }
-            (singles(values), near_ties(values, GUARD))
+            (singles(values), near_ties(values, GUARD.into()))
         }
     }
     #[inline(always)]
@@ -411,7 +412,7 @@ impl Simd for Avx2 {
                 }
                 values[n] = _mm256_fmadd_pd(sum, s, _mm256_cvtepi32_pd(powers[n]));
             }
-            (singles(values), near_ties(values, GUARD))
+            (singles(values), near_ties(values, GUARD.into()))
         }
     }
     #[inline(always)]
@@ -496,23 +497,6 @@ impl Simd for Avx2 {
         }
     }
 }
-
-/// Coefficients of two to the power of x: powers of the logarithm of two over factorials. With
-/// twelve of them the sum is right to 2^-46 for x up to a half.
-const EXP2: [f64; 12] = {
-    let mut table = [1.0; 12];
-    let mut k = 1;
-    while k < 12 {
-        table[k] = table[k - 1] * std::f64::consts::LN_2 / k as f64;
-        k += 1;
-    }
-    table
-};
-
-const TWO_OVER_LN2: f64 = 2.0 * std::f64::consts::LOG2_E;
-
-/// How far results in double precision may be off, in units of their last place: 2^-41 of them.
-const GUARD: i64 = 1 << 11;
 
 /// Eight singles as two vectors of doubles.
 #[inline(always)]

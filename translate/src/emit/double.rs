@@ -3,6 +3,7 @@
 //! The polynomials are those of the interpreter (`avx2`), so the same lanes are left open.
 
 use super::*;
+use crate::series::{EXP2, GUARD, TWO_OVER_LN2};
 
 /// Masks that are used one after the other, and double precision.
 impl Emit {
@@ -153,7 +154,7 @@ impl Emit {
         self.convert(width::SINGLES, high, doubles[1]);
         self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), value, value, high, 1u32));
         for double in doubles {
-            self.near_tie(double, double, GUARD);
+            self.near_tie(double, double, GUARD.into());
         }
         if self.mends_all {
             for double in doubles {
@@ -244,19 +245,3 @@ impl Emit {
         self.taken = before;
     }
 }
-
-/// Coefficients of two to the power of x: powers of the logarithm of two over factorials.
-const EXP2: [f64; 12] = {
-    let mut table = [1.0; 12];
-    let mut k = 1;
-    while k < 12 {
-        table[k] = table[k - 1] * std::f64::consts::LN_2 / k as f64;
-        k += 1;
-    }
-    table
-};
-
-const TWO_OVER_LN2: f64 = 2.0 * std::f64::consts::LOG2_E;
-
-/// How far results in double precision may be off, in units of their last place: 2^-41 of them.
-const GUARD: u64 = 1 << 11;
