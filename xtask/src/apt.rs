@@ -13,8 +13,7 @@ use anyhow::{ensure, Context, Result};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// An archive that does not answer at once is asked again.
-pub const RETRIES: &str = "Acquire::Retries=5";
+use crate::debian::{update, RETRIES};
 
 /// apt with a configuration and state of its own.
 pub struct Apt {
@@ -133,18 +132,6 @@ fn named_archive<'a>(said: &'a str, archive: &str) -> Option<(&'a str, &'a str)>
         let (address, name) = (words.next()?, words.next()?);
         (name == archive).then_some((address.trim_matches('\''), words.next_back()?))
     })
-}
-
-/// Brings apt's lists up to date.
-pub fn update() -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "apt's lists are absent or old: sudo apt-get update");
-    let status = Command::new("apt-get")
-        .args(["update", "--quiet=2", "--option", RETRIES])
-        .stdin(Stdio::null())
-        .status()
-        .context("start apt-get")?;
-    ensure!(status.success(), "apt-get update failed (its messages are above): check apt's sources and the network");
-    Ok(())
 }
 
 /// The address of the Debian archive that this machine uses, if apt has its lists.

@@ -16,6 +16,7 @@ mod ci;
 mod circles;
 mod clients;
 mod counts;
+mod debian;
 mod dist;
 mod frames;
 mod fuzz;

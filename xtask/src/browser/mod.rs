@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use self::devtools::{Browser, PACKAGE};
 use crate::cargo::{self, Build};
-use crate::clients::packages;
+use crate::debian;
 use crate::{tree, Verdict};
 
 /// Check the HTML pages of `vkfd bench` in Chromium
@@ -55,7 +55,7 @@ struct Look {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    packages::install(&[PACKAGE])?;
+    debian::install(&[PACKAGE])?;
     let scratch = tempfile::tempdir().context("make a directory")?;
     let pages = match args.pages.is_empty() {
         true => make()?,

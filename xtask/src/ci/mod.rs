@@ -4,26 +4,22 @@
 //! Mechanism: xtask/ci.toml ([`table`]) has rings of checks, and which part of the tree each
 //! guards. Every ring runs at each change, in its short form or, where its part has changed
 //! ([`changes`]), in its long one; with `--all`, in its longest. A step is shell commands with a
-//! time limit. At the end a table says what each step took and had compiled ([`times`]).
+//! time limit. After the first ring, rings of guests run beside the others ([`lanes`]). At the end
+//! a table says what each step took and had compiled ([`times`]).
 
 mod changes;
+mod lanes;
 mod table;
 mod times;
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use anyhow::{ensure, Result};
 
-use anyhow::{ensure, Context, Result};
-
+use self::lanes::Lanes;
 use self::table::{Form, Planned, Scope, Table};
-use self::times::{Compiler, Row};
-use crate::{cache, cargo, tree, Verdict};
+use crate::Verdict;
 
 /// The ring that needs neither root nor a network.
 const CHECK: &str = "check";
-/// A step that does not end when it is told to is killed after so many seconds.
-const KILL: &str = "30";
 
 /// Decide whether a change is good: rings of checks, by the changed files
 ///
@@ -32,7 +28,10 @@ const KILL: &str = "30";
 /// ring runs in its short form, and in its long one where a file has changed that it guards. Where
 /// no such commit is known, all run in their short form. A file that no ring guards concerns all.
 ///
-/// It stops at the first step that fails. Some steps install packages (as root) and fetch others.
+/// The first ring runs alone; then rings of guests run beside the others, and a step's output comes
+/// when it ends. It stops at the first step that fails. Some steps install packages (as root) and
+/// fetch others.
+///
 /// At the end is a table: seconds, processor time, the compiler's part of that, crates compiled.
 ///
 /// Exit status: 0 all passed, 1 a step failed, 2 cannot run.
@@ -57,6 +56,9 @@ pub struct Args {
     /// Go on after a step that failed
     #[arg(long)]
     keep_going: bool,
+    /// One step at a time, each with its output as it comes
+    #[arg(long)]
+    one_lane: bool,
     /// Say what would run, and run nothing
     #[arg(long)]
     plan: bool,
@@ -90,7 +92,7 @@ pub fn check(args: &CheckArgs) -> Result<Verdict> {
     let mut plan = table.plan(&Scope::Form(Form::Short));
     plan.retain(|planned| planned.ring.name == CHECK);
     ensure!(!plan.is_empty(), "xtask/ci.toml has no ring {CHECK:?}");
-    Ok(run_plan(&plan, args.keep_going)?.verdict())
+    Ok(Lanes { keep_going: args.keep_going, one: true }.run(&plan)?.verdict())
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
@@ -114,7 +116,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         return Ok(Verdict::Clean(format!("{} steps", plan.len())));
     }
-    let ran = run_plan(&plan, args.keep_going)?;
+    let ran = Lanes { keep_going: args.keep_going, one: args.one_lane }.run(&plan)?;
     if args.all && args.rings.is_empty() && ran.failed().is_empty() {
         println!("{}", changes::passed()?);
     }
@@ -140,62 +142,4 @@ fn scope(args: &Args) -> Result<(Scope, String)> {
     let files = changes::since(&commit)?;
     let why = format!("{} files have changed since {commit}, on which everything passed", files.len());
     Ok((Scope::Changed(files), why))
-}
-
-/// What came of a run.
-struct Ran(Vec<Row>);
-
-impl Ran {
-    fn failed(&self) -> Vec<String> {
-        self.0.iter().filter(|row| row.failed).map(|row| format!("{} failed", row.name)).collect()
-    }
-
-    fn verdict(&self) -> Verdict {
-        match self.failed() {
-            failed if failed.is_empty() => Verdict::Clean(format!("{} steps passed", self.0.len())),
-            failed => Verdict::Findings(failed),
-        }
-    }
-}
-
-fn run_plan(plan: &[Planned<'_>], keep_going: bool) -> Result<Ran> {
-    cache::used(&cargo::target()?);
-    let directory = cargo::target()?.join("ci");
-    let compiler = Compiler::new(&directory)?;
-    // `cargo xtask` would have cargo look at the whole tree once more, and steps build this program
-    // anew, which takes it away from under its name.
-    let this = directory.join("xtask");
-    let copied = directory.join(format!("xtask-{}", std::process::id()));
-    fs::copy(std::env::current_exe().context("find this program")?, &copied).context("copy this program")?;
-    fs::rename(&copied, &this).context("copy this program")?;
-    let mut rows = Vec::new();
-    for planned in plan {
-        let name = format!("{}: {} ({})", planned.ring.name, planned.step.name, planned.form.name());
-        println!("\n== {name}");
-        let row = times::measured(&name, &compiler, || run_step(planned, &compiler, &this))?;
-        let failed = row.failed;
-        rows.push(row);
-        if failed && !keep_going {
-            break;
-        }
-    }
-    println!("\n== what it took (CONTRIBUTING.md says how to read this)\n{}", times::table(&rows));
-    Ok(Ran(rows))
-}
-
-/// Whether a step passed. `this` is the program of `cargo xtask`.
-fn run_step(planned: &Planned<'_>, compiler: &Compiler, this: &Path) -> Result<bool> {
-    let Planned { step, command, .. } = planned;
-    // With this program its steps end, too; `timeout` has a group of its own with them.
-    let mut limited = Command::new("setpriv");
-    limited.args(["--pdeathsig", "TERM", "timeout", &format!("--kill-after={KILL}"), &format!("{}m", step.minutes)]);
-    let command = command.replace("cargo xtask ", "\"$XTASK\" ");
-    limited.args(["bash", "-euo", "pipefail", "-c", &command]).env("XTASK", this);
-    limited.current_dir(tree::root()).env("CARGO_TARGET_DIR", cargo::target()?).stdin(Stdio::null());
-    compiler.watch(&mut limited)?;
-    let status = limited.status().context("run setpriv (util-linux) and timeout (coreutils)")?;
-    if matches!(status.code(), Some(124 | 137)) {
-        println!("{} has not ended in {} minutes", step.name, step.minutes);
-    }
-    Ok(status.success())
 }

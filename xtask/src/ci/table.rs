@@ -27,6 +27,9 @@ pub(super) struct Ring {
     /// form run; a ring without any has one form.
     #[serde(default)]
     pub(super) guards: Vec<String>,
+    /// Whether it runs beside the other rings: its steps leave a processor idle.
+    #[serde(default)]
+    pub(super) beside: bool,
     #[serde(rename = "step")]
     pub(super) steps: Vec<Step>,
 }
@@ -89,7 +92,7 @@ impl Table {
         Table::parse(&text).with_context(|| path.display().to_string())
     }
 
-    fn parse(text: &str) -> Result<Table> {
+    pub(super) fn parse(text: &str) -> Result<Table> {
         let table: Table = toml::from_str(text)?;
         let mut names = BTreeSet::new();
         for ring in &table.rings {
@@ -172,6 +175,7 @@ mod tests {
             ("driver/src/svm/mod.rs", &["driver", "guest"]),
             ("host/src/mm.rs", &["driver", "clients"]),
             ("virtio-gpu/src/lib.rs", &["native"]),
+            ("remote/src/lib.rs", &["native"]),
             ("preload/src/machine.rs", &["release", "clients"]),
             ("cli/src/main.rs", &["release", "clients", "pages"]),
             ("xtask/programs/rocrand.toml", &["programs"]),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What each step took, and what it had compiled: the table at the log's end.
 //!
-//! Mechanism: the system says how much processor time ended children have used. For the compiler,
-//! cargo gets a wrapper (`RUSTC_WRAPPER`) that times each call and appends a line to a file. It
-//! wraps every cargo that a step starts, whatever directory that builds into. Cargo does not build
-//! anything anew because there is a wrapper.
+//! Mechanism: a step's shell writes the processor time of its children to a file as it ends. For
+//! the compiler, cargo gets a wrapper (`RUSTC_WRAPPER`) that times each call and appends a line to
+//! another file. It wraps every cargo that a step starts, whatever directory that builds into.
+//! Cargo does not build anything anew because there is a wrapper. Each lane has files of its own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -30,10 +30,16 @@ exec {errors}>&2
 { time "$@" 2>&"$errors"; } 2>>"$VKFD_COMPILED"
 "#;
 
-/// The wrapper and the file that it writes to.
-pub(super) struct Compiler {
+/// What a step's shell does first.
+pub(super) const SHELL: &str = "trap 'times >\"$VKFD_TIMES\"' EXIT\n";
+
+/// The files that say what the steps of a lane took.
+pub(super) struct Meter {
     wrapper: PathBuf,
-    log: PathBuf,
+    /// A line for each call of the compiler.
+    compiled: PathBuf,
+    /// The shell's `times`.
+    processor: PathBuf,
 }
 
 /// What the compiler was called for.
@@ -54,28 +60,38 @@ pub(super) struct Row {
     pub(super) failed: bool,
 }
 
-impl Compiler {
-    /// Makes both in a directory.
-    pub(super) fn new(directory: &Path) -> Result<Compiler> {
+impl Meter {
+    /// Makes a lane's files in a directory; all lanes have one wrapper.
+    pub(super) fn new(directory: &Path, lane: &str) -> Result<Meter> {
         fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-        let [wrapper, log] = ["timed-rustc", "compiled"].map(|name| directory.join(name));
+        let wrapper = directory.join("timed-rustc");
+        let [compiled, processor] = ["compiled", "processor"].map(|name| directory.join(format!("{name}-{lane}")));
         fs::write(&wrapper, WRAPPER).with_context(|| format!("write {}", wrapper.display()))?;
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).context("make the wrapper executable")?;
-        Ok(Compiler { wrapper, log })
+        Ok(Meter { wrapper, compiled, processor })
     }
 
-    /// Has a command's compiler timed, unless somebody has another wrapper.
+    /// Has a step's command timed; its compiler, too, unless somebody has another wrapper.
     pub(super) fn watch(&self, command: &mut Command) -> Result<()> {
-        fs::write(&self.log, "").with_context(|| format!("write {}", self.log.display()))?;
+        for log in [&self.compiled, &self.processor] {
+            fs::write(log, "").with_context(|| format!("write {}", log.display()))?;
+        }
         if std::env::var_os("RUSTC_WRAPPER").is_none() {
             command.env("RUSTC_WRAPPER", &self.wrapper);
         }
-        command.env("VKFD_COMPILED", &self.log);
+        command.env("VKFD_COMPILED", &self.compiled).env("VKFD_TIMES", &self.processor);
         Ok(())
     }
 
-    fn compiled(&self) -> Compiled {
-        fs::read_to_string(&self.log).map_or_else(|_| Compiled::default(), |text| read(&text))
+    /// Runs something and says what it took.
+    pub(super) fn measured(&self, name: &str, run: impl FnOnce() -> Result<bool>) -> Result<Row> {
+        let began = Instant::now();
+        let failed = !run()?;
+        let wall = began.elapsed();
+        // A shell that was killed has written nothing.
+        let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let processor = processor(&text(&self.processor));
+        Ok(Row { name: name.into(), wall, processor, compiled: read(&text(&self.compiled)), failed })
     }
 }
 
@@ -92,41 +108,32 @@ fn read(log: &str) -> Compiled {
     compiled
 }
 
-/// Processor time of children that have ended.
-fn processor_of_children() -> f64 {
-    let ticks = 100.0;
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may have anything in it: the state is the third field.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let field = |at: usize| fields.get(at - 3).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    (field(16) + field(17)) / ticks
+/// The seconds in the output of a shell's `times`: `0m1.250s` four times.
+fn processor(times: &str) -> f64 {
+    let seconds = |word: &str| {
+        let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
+        // Some languages have a comma there.
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.replace(',', ".").parse::<f64>().ok()?)
+    };
+    times.split_whitespace().filter_map(seconds).sum()
 }
 
-/// Runs something and measures it.
-pub(super) fn measured(name: &str, compiler: &Compiler, run: impl FnOnce() -> Result<bool>) -> Result<Row> {
-    let (began, before) = (Instant::now(), processor_of_children());
-    let failed = !run()?;
-    let (wall, processor) = (began.elapsed(), processor_of_children() - before);
-    Ok(Row { name: name.into(), wall, processor, compiled: compiler.compiled(), failed })
-}
-
-/// The table, in the order of the run; a last line has the sums.
-pub(super) fn table(rows: &[Row]) -> String {
+/// The table, in the order of the run; a last line has the time of all and the other sums.
+pub(super) fn table(rows: &[Row], wall: Duration) -> String {
     let mut text = format!("{:>8} {:>9} {:>9} {:>6}  step\n", "seconds", "processor", "compiler", "crates");
     let mut line = |name: &str, wall: f64, processor: f64, compiled: Compiled| {
         let Compiled { crates, seconds } = compiled;
         text += &format!("{wall:>8.1} {processor:>9.1} {seconds:>9.1} {crates:>6}  {name}\n");
     };
-    let (mut wall, mut processor, mut all) = (0.0, 0.0, Compiled::default());
+    let (mut processor, mut all) = (0.0, Compiled::default());
     for row in rows {
         let failed = if row.failed { "  FAILED" } else { "" };
         line(&format!("{}{failed}", row.name), row.wall.as_secs_f64(), row.processor, row.compiled);
-        wall += row.wall.as_secs_f64();
         processor += row.processor;
         all.crates += row.compiled.crates;
         all.seconds += row.compiled.seconds;
     }
-    line("all", wall, processor, all);
+    line("all", wall.as_secs_f64(), processor, all);
     text
 }
 
@@ -142,14 +149,24 @@ mod tests {
     }
 
     #[test]
+    fn a_shells_times_are_summed() {
+        assert_eq!(processor("0m0.250s 0m0,250s\n1m30.500s 0m1.000s\n"), 92.0);
+        assert_eq!(processor(""), 0.0);
+    }
+
+    #[test]
     fn the_wrapper_times_what_compiles_and_passes_the_rest_on() {
         let directory = tempfile::tempdir().expect("a directory");
-        let compiler = Compiler::new(directory.path()).expect("a wrapper");
+        let meter = Meter::new(directory.path(), "a").expect("a wrapper");
         let run = |words: &[&str]| {
-            let mut command = Command::new(&compiler.wrapper);
-            compiler.watch(&mut command).expect("watched");
+            let mut command = Command::new(&meter.wrapper);
+            meter.watch(&mut command).expect("watched");
             let ran = command.args(words).output().expect("bash");
-            (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned(), compiler.compiled().crates)
+            (
+                ran.status.code(),
+                String::from_utf8_lossy(&ran.stderr).into_owned(),
+                read(&fs::read_to_string(&meter.compiled).expect("a log")).crates,
+            )
         };
         let script = "echo said >&2; exit 3";
         assert_eq!(run(&["sh", "-c", script, "sh", "--crate-name", "x"]), (Some(3), "said\n".into(), 1));
@@ -160,15 +177,19 @@ mod tests {
     #[test]
     fn a_step_is_measured_and_shown() {
         let directory = tempfile::tempdir().expect("a directory");
-        let compiler = Compiler::new(directory.path()).expect("a wrapper");
-        let busy = || {
-            Ok(Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]).status()?.success())
+        let meter = Meter::new(directory.path(), "a").expect("a wrapper");
+        let shell = |script: &str| {
+            let mut command = Command::new("bash");
+            command.args(["-euo", "pipefail", "-c", &format!("{SHELL}{script}")]);
+            meter.watch(&mut command)?;
+            Ok(command.status()?.success())
         };
-        let row = measured("busy", &compiler, busy).expect("a row");
+        let busy = "bash -c 'for ((i = 0; i < 100000; i++)); do :; done'";
+        let row = meter.measured("busy", || shell(busy)).expect("a row");
         assert!(!row.failed && row.processor > 0.0, "{} s", row.processor);
-        let failed = measured("bad", &compiler, || Ok(false)).expect("a row");
-        let table = table(&[row, failed]);
+        let failed = meter.measured("bad", || shell("false; true")).expect("a row");
+        let table = table(&[row, failed], Duration::from_secs(7));
         assert_eq!(table.lines().count(), 4, "{table}");
-        assert!(table.contains("  bad  FAILED\n") && table.ends_with("  all\n"), "{table}");
+        assert!(table.contains("  bad  FAILED\n") && table.contains("\n     7.0"), "{table}");
     }
 }

@@ -6,7 +6,8 @@ use anyhow::Result;
 use vkfd_sabotage::Switch;
 
 use super::source::Source;
-use super::{packages, Client, Report, Stand};
+use super::{Client, Report, Stand};
+use crate::debian;
 
 pub(crate) const CLIENT: Client =
     Client { name: "hip", packages: &["libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
@@ -26,7 +27,7 @@ const BUFFERS: &str = "500";
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = stand.compile(&PROGRAM)?;
-    let old = packages::version("libamdhip64-5")?.starts_with("5.2");
+    let old = debian::version("libamdhip64-5")?.starts_with("5.2");
     // HIP 5.2 does not know gfx1100, and another target's kernels are not its own.
     let newer = (!old).then_some((&["--target", "gfx1100"][..], "1", &[][..]));
     let managed = stand.compile(&MANAGED)?;

@@ -5,7 +5,8 @@
 use anyhow::{ensure, Result};
 
 use super::source::Source;
-use super::{hip, packages, Client, Report, Stand};
+use super::{hip, Client, Report, Stand};
+use crate::debian;
 
 pub(crate) const CLIENT: Client =
     Client { name: "hip-ipc", packages: &["libamdhip64-dev", "libamdhip64-5", "g++", "libc6-dev"], check };
@@ -14,7 +15,7 @@ const IPC: Source =
     Source { file: "tests/clients/hip/hip_ipc.cpp", arguments: &["-D__HIP_PLATFORM_AMD__", "-lamdhip64"] };
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
-    if !packages::version("libamdhip64-5")?.starts_with("5.2") {
+    if !debian::version("libamdhip64-5")?.starts_with("5.2") {
         println!("  left out: this HIP asks for IPC handles by other calls");
         return Ok(());
     }

@@ -12,7 +12,6 @@ mod hip_checks;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
 mod hip_programs;
-pub(crate) mod packages;
 pub(crate) mod profile;
 pub(crate) mod rocminfo;
 pub(crate) mod rocr;

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{packages, Client, Report, Stand};
+use super::{Client, Report, Stand};
+use crate::debian;
 
 pub(crate) const CLIENT: Client = Client { name: "rocminfo", packages: &["rocminfo"], check };
 
 fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let program = Path::new("rocminfo");
-    let old = packages::version("rocminfo")?.starts_with("5.");
+    let old = debian::version("rocminfo")?.starts_with("5.");
     for (options, target, gpus) in [
         (&["--target", "gfx900"][..], "gfx900", 1),
         (&["--target", "gfx1030", "--gpus", "2"], "gfx1030", 2),

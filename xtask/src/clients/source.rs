@@ -18,7 +18,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Compiles it into `directory`.
+    /// Compiles it into `directory`, where another run may be starting the program that is there.
     pub(crate) fn compile(&self, directory: &Path) -> Result<PathBuf> {
         let source = tree::root().join(self.file);
         let program = directory.join(source.file_stem().unwrap_or_default());
@@ -27,10 +27,12 @@ impl Source {
             Some("hip") => "hipcc",
             _ => "c++",
         };
+        let partial = program.with_extension(format!("{}-partial", std::process::id()));
         let mut command = Command::new(compiler);
-        command.args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).args(self.arguments);
+        command.args(["-O1", "-Wall", "-o"]).arg(&partial).arg(&source).args(self.arguments);
         let status = command.status().with_context(|| format!("run {compiler}"))?;
         ensure!(status.success(), "{} does not compile: {command:?}", source.display());
+        std::fs::rename(&partial, &program).with_context(|| format!("rename {}", partial.display()))?;
         Ok(program)
     }
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::packages;
 use super::source::Source;
 use crate::cargo::{self, Build};
+use crate::debian;
 
 /// A client that takes longer hangs. Machines may be slow and busy.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -50,7 +50,7 @@ impl fmt::Display for Ran {
 impl Stand {
     /// Installs packages, builds.
     pub(crate) fn new(packages: &[&str]) -> Result<Self> {
-        packages::install(packages)?;
+        debian::install(packages)?;
         let work = cargo::target()?.join("clients");
         fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
         // The controls break it.

@@ -64,7 +64,7 @@ use self::select::{Selection, Shard};
 use self::session::Session;
 use self::source::{Found, Places, Source, Unpacked};
 use self::suite::Suite;
-use crate::clients::packages;
+use crate::debian;
 use crate::pattern::matches;
 use crate::vm::others::Like;
 use crate::Verdict;
@@ -224,7 +224,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         if matches!(source, Source::Debian { .. } | Source::Upstream { .. }) {
             // What unpacks it is among them.
-            packages::install(suite.packages())?;
+            debian::install(suite.packages())?;
         }
         let places = Places { sources: &sources, built: built.as_deref() };
         match source.find(&places, &cache, is_named(&suite) || args.fetch)? {
@@ -257,12 +257,12 @@ pub fn run(args: &Args) -> Result<Verdict> {
         ensure!(has, "{target}: none of these suites has programs for it");
     }
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
-    packages::install(&wanted)?;
-    packages::install(args.memory.packages())?;
+    debian::install(&wanted)?;
+    debian::install(args.memory.packages())?;
     if args.controls {
         let wanted =
             ready.iter().flat_map(|ready| ready.suite.controls()).flat_map(|control| control.memory.packages());
-        packages::install(&wanted.copied().collect::<Vec<_>>())?;
+        debian::install(&wanted.copied().collect::<Vec<_>>())?;
         return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;

@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use anyhow::{ensure, Context, Result};
 
 use crate::cargo::{self, Build};
-use crate::clients::packages;
+use crate::debian;
 use crate::{tree, Verdict};
 use block::Block;
 
@@ -118,7 +118,7 @@ impl Stage {
 
     /// The lines of a block as they are now, or what does not fit.
     fn play(&self, block: &Block) -> Result<Result<Vec<String>, String>> {
-        packages::install(&block.packages.iter().map(String::as_str).collect::<Vec<_>>())?;
+        debian::install(&block.packages.iter().map(String::as_str).collect::<Vec<_>>())?;
         self.set()?;
         let mut lines = Vec::new();
         for step in &block.steps {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Debian packages that setup needs.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
 use super::Flavor;
-use crate::apt::{update, RETRIES};
+use crate::debian::{self, is_installed, is_on_offer, update};
 
 /// To build the kernel, modules and bindgen, and to run guests.
 const ALWAYS: [&str; 16] = [
@@ -64,34 +64,5 @@ pub fn install(flavor: Flavor, rust_is_there: bool) -> Result<()> {
         };
         missing.extend(pair);
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let command = format!("apt-get install --yes --no-install-recommends {}", missing.join(" "));
-    ensure!(rustix::process::geteuid().is_root(), "packages are missing: sudo {command}");
-    println!("installing {}", missing.join(", "));
-    // The lists may be absent or older than the archive.
-    update()?;
-    let status = Command::new("apt-get")
-        // A machine that has just been started may be installing updates by itself.
-        .args(["install", "--quiet=2", "--yes", "--no-install-recommends", "--option", "DPkg::Lock::Timeout=600"])
-        .args(["--option", RETRIES])
-        .args(&missing)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .context("start apt-get")?;
-    ensure!(status.success(), "apt-get could not install the packages (its messages are above): {command}");
-    Ok(())
-}
-
-fn is_installed(package: &str) -> bool {
-    let query = Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]).output();
-    query.is_ok_and(|out| out.status.success() && out.stdout == b"installed")
-}
-
-fn is_on_offer(package: &str) -> bool {
-    let policy = Command::new("apt-cache").args(["show", "--no-all-versions", package]).output();
-    policy.is_ok_and(|out| out.status.success() && !out.stdout.is_empty())
+    debian::install(&missing)
 }

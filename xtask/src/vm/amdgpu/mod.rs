@@ -22,7 +22,8 @@ use clap::Subcommand;
 use vkfd_guest::{Ending, Record, Stream};
 
 use super::progress::minutes;
-use crate::clients::{packages, rocminfo};
+use crate::clients::rocminfo;
+use crate::debian;
 use crate::{tree, Verdict};
 use machine::{Machine, Ran, Wanted};
 
@@ -86,7 +87,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         Action::Probe { .. } => ("probe", Vec::new(), &[]),
         Action::Rocminfo => {
-            packages::install(&["rocminfo"])?;
+            debian::install(&["rocminfo"])?;
             commands.push(("rocminfo", 120));
             ("rocminfo", vec![ROCMINFO.into()], &[])
         }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::clients::{hip, hip_kernels, packages, rocr};
+use crate::clients::{hip, hip_kernels, rocr};
+use crate::debian;
 use crate::{cargo, tree};
 
 /// HIP loads it by name when it is asked for a device.
@@ -25,7 +26,7 @@ pub struct Run {
 
 /// All of them, built.
 pub fn runs() -> Result<Vec<Run>> {
-    packages::install(&[rocr::CLIENT.packages, hip::CLIENT.packages].concat())?;
+    debian::install(&[rocr::CLIENT.packages, hip::CLIENT.packages].concat())?;
     let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?;
     let directory = directory.join("vm/amdgpu/built");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;

@@ -26,7 +26,8 @@ use super::guest::{self, Parts, Size};
 use super::module::Module;
 use super::progress::minutes;
 use super::{shown, verdict, FlavorArgs};
-use crate::clients::{self, packages};
+use crate::clients;
+use crate::debian;
 use crate::pattern::matches;
 use crate::{tree, Verdict};
 
@@ -165,14 +166,14 @@ fn clients(targets: &[Target]) -> Result<Vec<Client>> {
     let mut clients = Vec::new();
     if targets.iter().any(|target| rocm::TARGETS.contains(target)) {
         let wanted = [clients::rocminfo::CLIENT, clients::rocr::CLIENT, clients::hip::CLIENT];
-        packages::install(&wanted.map(|client| client.packages).concat())?;
+        debian::install(&wanted.map(|client| client.packages).concat())?;
         let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?;
         let directory = directory.join("clients");
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
         clients.extend(rocm::clients(&directory)?);
     }
     if targets.iter().any(|target| tinygrad::TARGETS.contains(target)) {
-        packages::install(clients::tinygrad::CLIENT.packages)?;
+        debian::install(clients::tinygrad::CLIENT.packages)?;
         clients.extend(tinygrad::clients()?);
     }
     clients.retain(|client| client.targets.iter().any(|target| targets.contains(target)));

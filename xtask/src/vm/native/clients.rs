@@ -16,7 +16,8 @@ use super::super::initrd::Initrd;
 use super::machine::{Machine, Ran, Wanted};
 use super::{controls, suite};
 use crate::cargo::Build;
-use crate::clients::{hip, hip_kernels, packages, rocminfo, rocr};
+use crate::clients::{hip, hip_kernels, rocminfo, rocr};
+use crate::debian;
 use crate::{tree, Verdict};
 
 /// What to run of it.
@@ -59,7 +60,7 @@ fn command(client: &str, library: &Path) -> String {
 pub fn run(args: &Args) -> Result<Verdict> {
     let wanted = [rocminfo::CLIENT, rocr::CLIENT, hip::CLIENT, hip_kernels::CLIENT];
     let names: Vec<&str> = wanted.iter().flat_map(|client| client.packages).copied().collect();
-    packages::install(&names)?;
+    debian::install(&names)?;
     let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?.join("clients");
     std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     let programs = [&rocr::PROGRAM, &hip::PROGRAM, &hip_kernels::KERNELS];

@@ -14,7 +14,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::super::cache::{self, Cache};
 use crate::apt::{quiet, Apt};
-use crate::clients::packages;
+use crate::debian;
 
 pub const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 pub const NEWER: &str = SUITES[1];
@@ -54,7 +54,7 @@ const PACKAGES: [&str; 2] = ["busybox-static", "xz-utils"];
 /// Gets them unless they are there.
 pub fn get() -> Result<Parts> {
     if !["/bin/busybox", "/usr/bin/xz"].iter().all(|path| Path::new(path).exists()) {
-        packages::install(&PACKAGES)?;
+        debian::install(&PACKAGES)?;
     }
     let cache = Cache::open()?;
     let root = cache.root().join("native");
