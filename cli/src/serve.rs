@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use tracing_subscriber::filter::LevelFilter;
 use vkfd_host::size;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::serve::Host;
+use vkfd_virtio_gpu::shared_machine::Host;
 
 use self::place::Place;
 use crate::log;

@@ -9,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 use vkfd_sabotage::Switches;
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::{loopback, server};
+use vkfd_virtio_gpu::{socket_server, vhost_user};
 
 use crate::log;
 use crate::run::{granules, MachineArgs};
@@ -84,8 +84,8 @@ pub fn run(args: &VirtioGpuArgs) -> anyhow::Result<ExitCode> {
         sabotage: args.sabotage(),
     };
     let served = match args.loopback {
-        true => loopback::serve(&args.socket, options, args.once),
-        false => server::serve(&args.socket, options, args.once),
+        true => socket_server::serve(&args.socket, options, args.once),
+        false => vhost_user::serve(&args.socket, options, args.once),
     };
     served.with_context(|| args.socket.display().to_string())?;
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The host's machine: this process is in a guest, and its calls go through a virtio-gpu to a
-//! process of its own of the host's driver ([`vkfd_virtio_gpu::guest`]).
+//! process of its own of the host's driver ([`vkfd_remote::guest`]).
 //!
 //! The context is opened with the first device and ends with the last, and a forked child has one
 //! of its own. Descriptors are of a file without contents: a mapping that a program makes past this
@@ -20,8 +20,8 @@ use vkfd_host::device_file::DeviceFile;
 use vkfd_host::interpose::{self, set_witness};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::{Description, KfdFile};
-use vkfd_virtio_gpu::guest::joined::{Change, Joined};
-use vkfd_virtio_gpu::guest::{self, forward};
+use vkfd_remote::guest::sharing::{Change, SharedMachine};
+use vkfd_remote::guest::{self, forward};
 
 /// See the module.
 pub(crate) struct Forwarded {
@@ -46,8 +46,8 @@ impl Forwarded {
             eprintln!("vkfd: the host's machine cannot be reached through {}: {error}", self.way.display());
             libc::ENODEV
         })?;
-        if let Some(joined) = opened.joined() {
-            watch(joined);
+        if let Some(machine) = opened.shared_machine() {
+            watch(machine);
         }
         let opened = Arc::new(opened);
         *process = Arc::downgrade(&opened);
@@ -57,7 +57,7 @@ impl Forwarded {
 
 /// What this process shares with others, of each context that it has had: memory that was
 /// registered stays in its file.
-static JOINED: PerProcess<RwLock<Vec<Arc<Joined>>>> = PerProcess::new();
+static MACHINES: PerProcess<RwLock<Vec<Arc<SharedMachine>>>> = PerProcess::new();
 
 struct Watcher;
 
@@ -72,29 +72,29 @@ fn told(change: interpose::Change) -> Change {
 
 impl interpose::Witness for Watcher {
     fn before(&self, change: interpose::Change, start: u64, end: u64) -> bool {
-        let Some(all) = JOINED.get() else { return false };
+        let Some(all) = MACHINES.get() else { return false };
         let all = all.read().unwrap_or_else(PoisonError::into_inner);
         // All of them are told.
         let mut any = false;
-        for joined in all.iter() {
-            any |= joined.before(told(change), start, end);
+        for machine in all.iter() {
+            any |= machine.before(told(change), start, end);
         }
         any
     }
 
     fn after(&self, change: interpose::Change, start: u64, end: u64, done: bool, kept: u64) {
-        let Some(all) = JOINED.get() else { return };
+        let Some(all) = MACHINES.get() else { return };
         let all = all.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().for_each(|joined| joined.after(told(change), start, end, done, kept));
+        all.iter().for_each(|machine| machine.after(told(change), start, end, done, kept));
     }
 }
 
 /// One thread at a time.
-fn watch(joined: &Arc<Joined>) {
-    let Some(all) = JOINED.get_or_init(RwLock::default) else { return };
+fn watch(machine: &Arc<SharedMachine>) {
+    let Some(all) = MACHINES.get_or_init(RwLock::default) else { return };
     // Nothing is allocated or freed with the lock held: an allocator may change mappings.
     let mut more = all.read().unwrap_or_else(PoisonError::into_inner).clone();
-    more.push(joined.clone());
+    more.push(machine.clone());
     let before = std::mem::replace(&mut *all.write().unwrap_or_else(PoisonError::into_inner), more);
     drop(before);
     set_witness(&Watcher);
@@ -113,8 +113,8 @@ impl Backend for Forwarded {
 
     fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd> {
         match self.context() {
-            Ok(context) => match context.joined() {
-                Some(joined) => DeviceFile::of_another(joined.device().try_clone()?).open(flags),
+            Ok(context) => match context.shared_machine() {
+                Some(machine) => DeviceFile::of_another(machine.device().try_clone()?).open(flags),
                 None => self.file.open(flags),
             },
             Err(errno) => Err(io::Error::from_raw_os_error(errno)),

@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use vkfd_client::{Client, RegisterOptions, UserptrRange};
-use vkfd_virtio_gpu::bare::{scattered, Guest, Library, PAGE};
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_virtio_gpu::simulated_guest::{scattered, Guest, Library, PAGE};
 
 const RUNS: usize = 15;
 

@@ -15,18 +15,18 @@ use std::cell::RefCell;
 use vkfd_raw::memory_file;
 
 pub use self::hostile::{hostile, hostile_to};
+use vkfd_remote::protocol::blob::{self, Run};
+use vkfd_remote::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
+use vkfd_remote::protocol::forward as messages;
+use vkfd_remote::protocol::hsakmt::event::Event;
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::queue::{Create, Queue};
+use vkfd_remote::protocol::hsakmt::{requests, shared, Request};
+use vkfd_remote::protocol::PAGE;
 
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
-use crate::protocol::blob::{self, Run};
-use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
-use crate::protocol::forward as messages;
-use crate::protocol::hsakmt::event::Event;
-use crate::protocol::hsakmt::memory::{Layout, Memory};
-use crate::protocol::hsakmt::query::Query;
-use crate::protocol::hsakmt::queue::{Create, Queue};
-use crate::protocol::hsakmt::{requests, shared, Request};
-use crate::protocol::PAGE;
 
 const RAM_PAGES: u64 = 256;
 const WINDOW_PAGES: u64 = 1024;

@@ -9,28 +9,19 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`protocol`] | the wire formats, without I/O |
 //! | [`device`] | the device: resources, contexts, fences; without vhost, so that tests and fuzzers drive it directly |
-//! | [`bare`] | a guest without a virtual machine, for tests and benchmarks |
+//! | [`vhost_user`] | the device for a VMM, by vhost-user |
+//! | [`socket_server`] | the device for programs of this computer, without a virtual machine: each has a machine of its own |
+//! | [`shared_machine`] | one machine for several programs of this computer (`vkfd serve`) |
+//! | [`simulated_guest`] | a guest without a virtual machine, for tests and benchmarks |
 //! | [`fuzz`] | what fuzz targets run |
-//! | [`server`] | vhost-user: a socket that a VMM connects to |
-//! | [`guest`] | the other side: a guest's ways to the device, and forwarded calls |
-//! | [`serve`] | one machine for several programs of this computer |
-//! | [`loopback`] | the device without a virtual machine: a socket that such a program connects to |
 //!
-//! `docs/native-context.md` describes it for those who build the other sides.
+//! The wire formats and the guest's side are the package `vkfd-remote`. `docs/native-context.md`
+//! describes it for those who build the other sides.
 
-#[cfg(feature = "device")]
-pub mod bare;
-#[cfg(feature = "device")]
 pub mod device;
-#[cfg(feature = "device")]
 pub mod fuzz;
-pub mod guest;
-#[cfg(feature = "device")]
-pub mod loopback;
-pub mod protocol;
-#[cfg(feature = "device")]
-pub mod serve;
-#[cfg(feature = "device")]
-pub mod server;
+pub mod shared_machine;
+pub mod simulated_guest;
+pub mod socket_server;
+pub mod vhost_user;

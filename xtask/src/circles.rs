@@ -12,11 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The crates: the directory with a slash at its end, and the root's file.
-pub const CRATES: [(&str, &str); 7] = [
+pub const CRATES: [(&str, &str); 8] = [
     ("bench/src/", "lib.rs"),
     ("client/src/", "lib.rs"),
     ("cu/src/", "lib.rs"),
     ("device/src/", "lib.rs"),
+    ("remote/src/", "lib.rs"),
     ("virtio-gpu/src/", "lib.rs"),
     ("wire/src/", "lib.rs"),
     ("xtask/src/", "main.rs"),

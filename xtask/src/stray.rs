@@ -66,7 +66,7 @@ const MAX_LINES: usize = 700;
 /// What runs in a program's process, where threads are `vkfd_rt::thread`'s. The driver falls back
 /// to others where no host has said how threads are made.
 const IN_PROCESS: [&str; 7] =
-    ["cu/src/", "driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "virtio-gpu/src/guest/"];
+    ["cu/src/", "driver/src/", "gpu/src/", "host/src/", "preload/src/", "raw/src/", "remote/src/guest/"];
 const FALLBACK: &str = "driver/src/os/user.rs";
 /// Of a comment's line: what is read in one pass is not longer. Code may have 120 (rustfmt.toml).
 const MAX_COLUMNS: usize = 100;

@@ -33,7 +33,7 @@ const SWITCHES: [&str; 2] = ["| switch | effect | noticed by |", "| --- | --- | 
 const POINTS: [&str; 2] = ["| fail point | failing operation | source |", "| --- | --- | --- |"];
 
 /// What can be broken.
-const BREAKABLE: [&str; 13] = [
+const BREAKABLE: [&str; 14] = [
     "cli/src/",
     "cu/src/",
     "driver/src/",
@@ -45,6 +45,7 @@ const BREAKABLE: [&str; 13] = [
     "preload/src/",
     "raw/src/",
     "rt/src/",
+    "remote/src/",
     "virtio-gpu/src/",
     "wire/src/",
 ];

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 use vkfd_client::{Client, RegisterOptions, Strategy};
 use vkfd_host::Source;
+use vkfd_remote::protocol::blob::Run;
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_remote::protocol::hsakmt::Request;
 use vkfd_sabotage::Switches;
-use vkfd_virtio_gpu::bare::{Copies, Guest, Kernels, Library, PAGE, RAM_AT};
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::blob::Run;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_virtio_gpu::simulated_guest::{Copies, Guest, Kernels, Library, PAGE, RAM_AT};
 
 use super::cell::{Pass, Stage, Way};
 use crate::text::count;
@@ -255,7 +255,7 @@ impl Rig {
 
     /// `pages` of which no two are neighbours, in an order without a pattern.
     pub fn scattered(&self, pages: u64) -> List {
-        let mut runs = vkfd_virtio_gpu::bare::scattered(1, pages);
+        let mut runs = vkfd_virtio_gpu::simulated_guest::scattered(1, pages);
         let mut state = 1_u64;
         for place in (1..runs.len()).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use vkfd_host::Description;
-use vkfd_virtio_gpu::guest::{self, drm};
+use vkfd_remote::guest::{self, drm};
 
 /// At `place`, or behind the first render node that has one behind it.
 pub fn find(place: Option<&Path>) -> Result<(PathBuf, Description)> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{anyhow, Context, Result};
 use vkfd_host::Description;
-use vkfd_virtio_gpu::guest;
+use vkfd_remote::guest;
 
 use crate::serve::place;
 

@@ -10,8 +10,8 @@
 //! | `fences` | answers in the order that a ring's fences want |
 //! | `hsakmt` | contexts of capset 8 |
 //! | `forward` | contexts of vkfd's own capset |
-//! | `joined` | what a process that shares its machine has besides |
-//! | `taken` | the guest's memory that its program has unmapped |
+//! | `sharing` | what a process that shares its machine has besides |
+//! | `mapping_changes` | memory that a program elsewhere unmaps, empties or protects |
 //! | `relay` | doorbells that the guest writes in the window, carried on to the driver's |
 //! | [`register`] | the ways of registering scattered memory |
 //!
@@ -26,13 +26,13 @@ mod fences;
 mod forward;
 pub mod gtt;
 mod hsakmt;
-mod joined;
 mod kfd;
+mod mapping_changes;
 pub mod ram;
 pub mod register;
 mod relay;
+mod sharing;
 mod space;
-mod taken;
 mod topology;
 pub mod window;
 
@@ -47,13 +47,13 @@ use self::fences::Fences;
 use self::forward::Forward;
 use self::gtt::Gtt;
 use self::hsakmt::Hsakmt;
-pub use self::joined::{Handles, Joined};
 use self::ram::{GuestMemory, RamTable};
 use self::register::Method;
+pub use self::sharing::{Handles, SharingProcess};
 use self::topology::Topology;
 use self::window::{Place, Refused, Window};
-use crate::protocol::control::{Answer, Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING, RINGS};
-use crate::protocol::{blob, capset, Malformed, PAGE};
+use vkfd_remote::protocol::control::{Answer, Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING, RINGS};
+use vkfd_remote::protocol::{blob, capset, Malformed, PAGE};
 
 /// Most contexts of a device; KFD has room for fewer, as each is a process with an address space on
 /// the GPUs.
@@ -131,7 +131,7 @@ struct Shared {
     /// Its processes have the guest's memory and the window, and nothing else of this process.
     machine: Confined,
     /// What a process has besides whose machine is others', too.
-    joined: Option<Joined>,
+    sharing: Option<SharingProcess>,
     /// KFD processes that were opened; ended ones are forgotten at the next.
     processes: Mutex<Vec<Weak<Embedded>>>,
     topology: Topology,
@@ -180,13 +180,13 @@ impl Device {
     ///
     /// # Errors
     /// [`HostError`].
-    pub fn on(machine: Arc<Machine>, joined: Option<Joined>, options: Options) -> Result<Self, HostError> {
-        Self::make(machine, joined, None, options)
+    pub fn on(machine: Arc<Machine>, sharing: Option<SharingProcess>, options: Options) -> Result<Self, HostError> {
+        Self::make(machine, sharing, None, options)
     }
 
     fn make(
         machine: Arc<Machine>,
-        joined: Option<Joined>,
+        sharing: Option<SharingProcess>,
         gtt: Option<Gtt>,
         options: Options,
     ) -> Result<Self, HostError> {
@@ -199,7 +199,7 @@ impl Device {
         let confined = Confined::new(machine.clone(), grants.clone(), options.sabotage);
         Ok(Self {
             machine,
-            shared: Arc::new(Shared { machine: confined, joined, processes: Mutex::default(), topology, options }),
+            shared: Arc::new(Shared { machine: confined, sharing, processes: Mutex::default(), topology, options }),
             window,
             ram: Arc::new(RamTable::new(grants, gtt)),
             contexts: HashMap::new(),

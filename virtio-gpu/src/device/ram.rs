@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use vkfd_client::UserptrRange;
 use vkfd_host::{Grant, Grants};
+use vkfd_remote::protocol::blob::Run;
 
 use super::gtt::Gtt;
-use super::taken::Spans;
+use super::mapping_changes::Spans;
 use super::window::{map, size};
-use crate::protocol::blob::Run;
 
 /// Where a part of guest memory is.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ pub(super) struct Mapping {
     pub(super) at: NonNull<c_void>,
     pub(super) bytes: u64,
     pub(super) file: File,
-    /// What is not mapped of it: see `taken`.
-    pub(super) taken: Mutex<Spans>,
+    /// The parts that are not mapped: see `mapping_changes`.
+    pub(super) unmapped: Mutex<Spans>,
     grant: Grant,
 }
 
@@ -107,7 +107,7 @@ impl Ram {
                     let file = part.file.try_clone()?;
                     let at = map(part.file, length)?;
                     let grant = self.grants.grant(at.as_ptr().expose_provenance() as u64, length);
-                    Arc::new(Mapping { identity, at, bytes: length, file, taken: Mutex::default(), grant })
+                    Arc::new(Mapping { identity, at, bytes: length, file, unmapped: Mutex::default(), grant })
                 }
             };
             new.regions.push(Region { address: part.address, bytes: part.bytes, mapping, offset: part.offset });
@@ -235,8 +235,8 @@ impl GuestMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::PAGE;
     use vkfd_raw::memory_file;
+    use vkfd_remote::protocol::PAGE;
 
     fn file(pages: u64) -> File {
         memory_file::sealed(c"file", pages * PAGE).unwrap()

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::PAGE;
+use vkfd_remote::protocol::PAGE;
 
 /// Where it begins: below what Linux gives to mmap, above everything else.
 pub const BASE: u64 = 0x7000_0000_0000;

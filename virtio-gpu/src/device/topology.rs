@@ -13,8 +13,8 @@ use std::fmt;
 use vkfd_driver::topology::{Gpu, Machine, Name, Processors, Sink, FIRST_RENDER_MINOR};
 use vkfd_host::Description;
 
-use crate::protocol::hsakmt::query::{BANK_BYTES, CACHE_BYTES, LINK_BYTES, NODE_BYTES};
-use crate::protocol::{index, put, put32, put64};
+use vkfd_remote::protocol::hsakmt::query::{BANK_BYTES, CACHE_BYTES, LINK_BYTES, NODE_BYTES};
+use vkfd_remote::protocol::{index, put, put32, put64};
 
 /// Files by their paths below `topology`.
 #[derive(Default)]

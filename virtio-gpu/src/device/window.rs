@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vkfd_host::{Grant, Grants};
 use vkfd_raw::memory_file;
 
-use crate::protocol::PAGE;
+use vkfd_remote::protocol::PAGE;
 
 /// The window.
 #[derive(Debug)]

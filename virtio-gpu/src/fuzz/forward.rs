@@ -3,6 +3,11 @@
 //! that are nearly right, pieces of memory that exists or does not.
 
 use vkfd_host::Description;
+use vkfd_remote::protocol::blob;
+use vkfd_remote::protocol::capset;
+use vkfd_remote::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
+use vkfd_remote::protocol::forward::{calls, BlobKind, File, Piece, Request};
+use vkfd_remote::protocol::PAGE;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, WaitEventsArgs};
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, MapMemoryToGpuArgs};
@@ -12,11 +17,6 @@ use vkfd_uapi::queue::CreateQueueArgs;
 
 use super::Input;
 use crate::device::Device;
-use crate::protocol::blob;
-use crate::protocol::capset;
-use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING};
-use crate::protocol::forward::{calls, BlobKind, File, Piece, Request};
-use crate::protocol::PAGE;
 
 const FLAGS: [u32; 6] = [1 | 1 << 29, 1, 2, 4, 8, 16];
 
@@ -146,7 +146,7 @@ fn request(input: &mut Input<'_>) -> Vec<u8> {
         Err(_) => {
             let known = Request::new(File::Kfd, c::GET_VERSION, vec![0; 8], Vec::new(), Vec::new());
             let mut bytes = known.map(|request| request.encode(1, answer, 64)).unwrap_or_default();
-            crate::protocol::put32(&mut bytes, 28, command.0);
+            vkfd_remote::protocol::put32(&mut bytes, 28, command.0);
             bytes
         }
     }

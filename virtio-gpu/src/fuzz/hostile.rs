@@ -18,6 +18,10 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use vkfd_kernels::Kernel;
+use vkfd_remote::protocol::forward::{BlobKind, Piece};
+use vkfd_remote::protocol::hsakmt::memory::Layout;
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::Request;
 use vkfd_sabotage::Switches;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{
@@ -29,12 +33,8 @@ use vkfd_uapi::process::{AcquireVmArgs, SetXnackModeArgs};
 use vkfd_uapi::queue::{CreateQueueArgs, QUEUE_TYPE_SDMA};
 
 use super::{forward, Input, STEPS};
-use crate::bare::{Brought, Copies, Forwarded, Guest, Kernels, Library, PAGE};
 use crate::device::Options;
-use crate::protocol::forward::{BlobKind, Piece};
-use crate::protocol::hsakmt::memory::Layout;
-use crate::protocol::hsakmt::query::Query;
-use crate::protocol::hsakmt::Request;
+use crate::simulated_guest::{Brought, Copies, Forwarded, Guest, Kernels, Library, PAGE};
 
 const RAM_BYTES: u64 = 1 << 20;
 const WINDOW_BYTES: u64 = 4 << 20;

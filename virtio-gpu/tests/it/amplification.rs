@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use vkfd_remote::protocol::forward::{BlobKind, Piece};
 use vkfd_sabotage::Switch;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{
@@ -14,9 +15,8 @@ use vkfd_uapi::memory::{
 };
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::AcquireVmArgs;
-use vkfd_virtio_gpu::bare::{scattered, Forwarded, Guest, PAGE};
 use vkfd_virtio_gpu::device::{Options, MAX_RESOURCES, MAX_RUNS};
-use vkfd_virtio_gpu::protocol::forward::{BlobKind, Piece};
+use vkfd_virtio_gpu::simulated_guest::{scattered, Forwarded, Guest, PAGE};
 
 struct Counting;
 

@@ -12,12 +12,12 @@ use program::{Memory, PAGE, SOON};
 use vkfd_client::{AllocOptions, ClientError, SvmAccess, SvmSet, UserptrRange};
 use vkfd_client::{Client, Confined, CopyQueue, Embedded, Location, Machine, MachineOptions, RegisterOptions};
 use vkfd_host::{Grants, Source};
+use vkfd_remote::protocol::hsakmt::memory::Layout;
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::Request;
 use vkfd_sabotage::Switches;
-use vkfd_virtio_gpu::bare::{scattered, Guest, Library};
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
-use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_virtio_gpu::simulated_guest::{scattered, Guest, Library};
 
 /// Long enough for a fault to be served, had it been.
 const NOT_SERVED: Duration = Duration::from_secs(2);

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use program::{call, options, way_over, MIB, SOON};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vkfd_raw::memory_file;
+use vkfd_remote::guest::file_message::receive;
+use vkfd_remote::guest::socket::{hello, HELLO_BYTES};
 use vkfd_sabotage::{process, Switch};
 use vkfd_uapi::command as c;
-use vkfd_virtio_gpu::guest::file_message::receive;
-use vkfd_virtio_gpu::guest::loopback::{hello, HELLO_BYTES};
-use vkfd_virtio_gpu::serve::Host;
+use vkfd_virtio_gpu::shared_machine::Host;
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()

@@ -5,16 +5,18 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vkfd_virtio_gpu::bare::{code, fence, scattered, Copies, Guest, Library, MAPPED, OK, PAGE, RAM_AT, RAM_BYTES};
+use vkfd_remote::protocol::blob::Run;
+use vkfd_remote::protocol::control::{Command, ErrorCode, Header};
+use vkfd_remote::protocol::hsakmt::event::Event;
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::queue::Queue;
+use vkfd_remote::protocol::hsakmt::Request;
 use vkfd_virtio_gpu::device::register::Method;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::blob::Run;
-use vkfd_virtio_gpu::protocol::control::{Command, ErrorCode, Header};
-use vkfd_virtio_gpu::protocol::hsakmt::event::Event;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
-use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
-use vkfd_virtio_gpu::protocol::hsakmt::queue::Queue;
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_virtio_gpu::simulated_guest::{
+    code, fence, scattered, Copies, Guest, Library, MAPPED, OK, PAGE, RAM_AT, RAM_BYTES,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 
 use program::{call, client, options, register, size, way, Memory, Way, MIB, PAGE, SOON};
 use vkfd_client::{AllocOptions, CopyQueue, Errno, UserptrRange};
+use vkfd_remote::guest::forward::{File, Process};
+use vkfd_remote::guest::socket::Connection;
+use vkfd_remote::protocol::blob::Run;
+use vkfd_remote::protocol::capset;
+use vkfd_remote::protocol::control::Command;
+use vkfd_remote::protocol::forward::{BlobKind, Piece, Request, SLOTS, SLOT_BYTES};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, SetEventArgs, WaitEventsArgs, EVENT_SIGNAL, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::{AcquireVmArgs, SetXnackModeArgs};
-use vkfd_virtio_gpu::bare::{fence, Guest, MAPPED, OK, RAM_AT};
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::guest::forward::{File, Process};
-use vkfd_virtio_gpu::guest::loopback::Connection;
-use vkfd_virtio_gpu::loopback;
-use vkfd_virtio_gpu::protocol::blob::Run;
-use vkfd_virtio_gpu::protocol::capset;
-use vkfd_virtio_gpu::protocol::control::Command;
-use vkfd_virtio_gpu::protocol::forward::{BlobKind, Piece, Request, SLOTS, SLOT_BYTES};
+use vkfd_virtio_gpu::simulated_guest::{fence, Guest, MAPPED, OK, RAM_AT};
+use vkfd_virtio_gpu::socket_server;
 
 #[test]
 fn memory_goes_to_the_gpu_and_back() {
@@ -200,7 +200,7 @@ fn refuses_what_is_not_forwarded(options: Options) {
 fn a_program_that_vanishes_leaves_nothing() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let wire = ours.try_clone().unwrap();
-    let host = std::thread::spawn(move || loopback::connection(&theirs, options()));
+    let host = std::thread::spawn(move || socket_server::connection(&theirs, options()));
     let process = Process::new(Arc::new(Connection::over(ours).unwrap())).unwrap();
     let way = Way { process, nodes: vec![] };
     let memory = Memory::new(MIB);
@@ -264,7 +264,7 @@ impl Hostile {
 
     /// The errno, or -1 when there is no answer.
     fn ask<T: Pod>(&mut self, command: vkfd_uapi::ioctl::Command, args: &T, pieces: &[Piece]) -> i32 {
-        let arrays = vkfd_virtio_gpu::protocol::forward::calls::arrays(File::Kfd, command, args.as_bytes()).unwrap();
+        let arrays = vkfd_remote::protocol::forward::calls::arrays(File::Kfd, command, args.as_bytes()).unwrap();
         let contents = arrays.iter().map(|array| vec![0; array.bytes]).collect();
         let request = Request::new(File::Kfd, command, args.as_bytes().to_vec(), contents, pieces.to_vec()).unwrap();
         self.sequence += 1;

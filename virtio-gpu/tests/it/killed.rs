@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use program::{options, register, way_over, Memory, MIB, SOON};
 use vkfd_client::{Client, ClientError, CopyQueue, Errno};
-use vkfd_virtio_gpu::loopback;
+use vkfd_virtio_gpu::socket_server;
 
 const ROLE: &str = "VKFD_TEST_ROLE";
 const SOCKET: &str = "VKFD_TEST_SOCKET";
@@ -51,7 +51,7 @@ fn the_other_process() {
             let say = || std::io::stdout().write_all(&[ROUND]).and_then(|()| std::io::stdout().flush()).unwrap();
             work(UnixStream::connect(socket).unwrap(), say).unwrap();
         }
-        _ => loopback::serve(&socket, options(), false).unwrap(),
+        _ => socket_server::serve(&socket, options(), false).unwrap(),
     }
 }
 
@@ -98,7 +98,7 @@ fn a_program_that_is_killed_at_any_moment_leaves_nothing() {
         let mut program = Other::start("program", &path);
         let (stream, _) = listener.accept().unwrap();
         // It says in the end whether something is left.
-        let host = std::thread::spawn(move || loopback::connection(&stream, options()));
+        let host = std::thread::spawn(move || socket_server::connection(&stream, options()));
         let mut said = program.0.stdout.take().unwrap();
         let mut rounds = 0;
         while rounds < moment / 3 {

@@ -2,16 +2,16 @@
 //! How much of the host's memory a guest may have.
 
 use vkfd_host::MachineOptions;
+use vkfd_remote::protocol::hsakmt::memory::{flags, Layout, Memory};
+use vkfd_remote::protocol::hsakmt::Request;
 use vkfd_sabotage::Switch;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, FreeMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::AcquireVmArgs;
-use vkfd_virtio_gpu::bare::{scattered, Forwarded, Guest, Library, PAGE};
 use vkfd_virtio_gpu::device::gtt::share;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{flags, Layout, Memory};
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_virtio_gpu::simulated_guest::{scattered, Forwarded, Guest, Library, PAGE};
 
 const MIB: u64 = 1 << 20;
 

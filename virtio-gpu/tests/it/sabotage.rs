@@ -8,13 +8,13 @@ use crate::program;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use vkfd_remote::protocol::control::Command;
+use vkfd_remote::protocol::hsakmt::memory::Layout;
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::{shared, Request};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_virtio_gpu::bare::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_BYTES};
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::protocol::control::Command;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
-use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
-use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
+use vkfd_virtio_gpu::simulated_guest::{fence, scattered, Guest, Library, PAGE, RAM_AT, RAM_BYTES};
 
 const COUNT: u64 = 64;
 
@@ -95,7 +95,7 @@ fn forwarded_copy(sabotage: Switches) -> Result<Option<u64>, i32> {
 #[test]
 fn a_program_whose_calls_are_forwarded_notices() {
     assert_eq!(forwarded_copy(Switches::NONE), Ok(None), "the sound device");
-    let last = program::MIB - vkfd_virtio_gpu::guest::loopback::CHUNK;
+    let last = program::MIB - vkfd_remote::guest::socket::CHUNK;
     assert_eq!(forwarded_copy(Switch::LastRange.into()), Ok(Some(last / 8)), "the last range of a list");
     assert!(matches!(forwarded_copy(Switch::Swapped.into()), Ok(Some(_))));
     assert_eq!(forwarded_copy(Switch::EarlyFence.into()), Err(libc::EIO), "a fence without an answer");

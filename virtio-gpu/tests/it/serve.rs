@@ -14,6 +14,11 @@ use std::time::{Duration, Instant};
 use program::{call, options, register, size, way_over, Memory, Way, MIB, PAGE, SOON};
 use vkfd_client::{AllocOptions, Buffer, Client, CopyQueue, Errno, GpuId, GpuVa};
 use vkfd_raw::memory_file;
+use vkfd_remote::guest::file_message::{receive, send};
+use vkfd_remote::guest::forward::File as Device;
+use vkfd_remote::guest::sharing::Change;
+use vkfd_remote::guest::socket::{hello, HELLO_BYTES};
+use vkfd_remote::protocol::forward::sharing::{IPC_EXPORT, IPC_IMPORT};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, WaitEventsArgs, EVENT_MEMORY, WAIT_RESULT_COMPLETE};
 use vkfd_uapi::ioctl::Command;
@@ -23,12 +28,7 @@ use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_uapi::pod::Pod;
-use vkfd_virtio_gpu::guest::file_message::{receive, send};
-use vkfd_virtio_gpu::guest::forward::File as Device;
-use vkfd_virtio_gpu::guest::joined::Change;
-use vkfd_virtio_gpu::guest::loopback::{hello, HELLO_BYTES};
-use vkfd_virtio_gpu::protocol::forward::joined::{IPC_EXPORT, IPC_IMPORT};
-use vkfd_virtio_gpu::serve::Host;
+use vkfd_virtio_gpu::shared_machine::Host;
 
 fn host() -> Arc<Host> {
     Host::new(options()).unwrap()
@@ -309,10 +309,10 @@ fn copied_after(change: Option<Change>) -> (u64, bool) {
     let mut event = CreateEventArgs { event_type: EVENT_MEMORY, ..CreateEventArgs::zeroed() };
     program.call(c::CREATE_EVENT, &mut event).unwrap();
     let (start, end) = (memory.address(), memory.address() + 4 * PAGE);
-    let joined = program.way.process.joined().unwrap();
+    let machine = program.way.process.shared_machine().unwrap();
     if let Some(change) = change {
-        assert!(joined.before(change, start, end), "it is registered");
-        assert!(!joined.before(change, end + 64 * PAGE, end + 65 * PAGE) || change == Change::Protect(3));
+        assert!(machine.before(change, start, end), "it is registered");
+        assert!(!machine.before(change, end + 64 * PAGE, end + 65 * PAGE) || change == Change::Protect(3));
     }
     let fence = queue.copy(target.gpu_va(), source.gpu_va(), 4 * PAGE).submit().unwrap();
     // Either the copy is done, or there is a fault.
@@ -367,7 +367,7 @@ fn memory_that_is_mapped_anew_is_registered_anew() {
     let target =
         program.client.alloc(&AllocOptions { cpu_map: true, ..AllocOptions::vram(program.gpu, 64 * PAGE) }).unwrap();
     let mut queue = CopyQueue::new(&program.client, program.gpu).unwrap();
-    let joined = program.way.process.joined().unwrap().clone();
+    let machine = program.way.process.shared_machine().unwrap().clone();
     for round in 0..20 {
         memory.fill(round);
         let source = program.registered(&memory);
@@ -377,7 +377,7 @@ fn memory_that_is_mapped_anew_is_registered_anew() {
         assert_eq!(u64::from_le_bytes(word), round + 63 * PAGE / 8);
         drop(source);
         // As the hooks do it.
-        joined.before(Change::Unmap, memory.address(), memory.address() + 64 * PAGE);
+        machine.before(Change::Unmap, memory.address(), memory.address() + 64 * PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the test's own memory, of which there are no references.
         let at = unsafe {
@@ -422,8 +422,8 @@ fn a_machine_that_ends_is_no_device_and_memory_stays() {
     assert_eq!(refused.errno(), Some(Errno(libc::ENODEV)));
     assert_eq!(memory.wrong(4), None);
     // What empties memory still does.
-    let joined = program.way.process.joined().unwrap();
-    joined.before(Change::Discard, memory.address(), memory.address() + PAGE);
+    let machine = program.way.process.shared_machine().unwrap();
+    machine.before(Change::Discard, memory.address(), memory.address() + PAGE);
     assert_eq!((memory.word(0), memory.word(PAGE / 8)), (0, 4 + PAGE / 8));
     drop(source);
     // And it takes nobody in any more.

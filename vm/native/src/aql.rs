@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
 use vkfd_kernels::{Image, Kernel, Step};
-use vkfd_virtio_gpu::protocol::blob::MEM_HOST3D;
-use vkfd_virtio_gpu::protocol::hsakmt::queue::{kind, Create};
+use vkfd_remote::protocol::blob::MEM_HOST3D;
+use vkfd_remote::protocol::hsakmt::queue::{kind, Create};
 
 use crate::drm::Gem;
 use crate::library::{halves, poll, ring_doorbell, Allocation, Session, RING_BYTES};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_remote::protocol::hsakmt::memory::Layout;
+use vkfd_remote::protocol::hsakmt::Request;
 
 use crate::age::Aged;
 use crate::aql::AqlQueue;

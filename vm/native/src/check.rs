@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
 
 use crate::age::Aged;
 use crate::aql::AqlQueue;

@@ -10,12 +10,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_virtio_gpu::guest::virtgpu::{
+use vkfd_remote::guest::virtgpu::{
     Blob, Exec, SeriesUserptrBlob, UserptrBlob, CONTEXT_CAPSET, CONTEXT_INIT, CONTEXT_RINGS, CREATE_BLOB,
     CREATE_USERPTR_BLOB, EXECBUFFER, EXEC_FENCE_OUT, EXEC_RING, FLAG_USERPTR, GEM_CLOSE, GETPARAM, GET_CAPS, MAP,
     PARAM_CAPSETS, RESOURCE_INFO,
 };
-use vkfd_virtio_gpu::protocol::blob::MEM_HOST3D_GUEST;
+use vkfd_remote::protocol::blob::MEM_HOST3D_GUEST;
 
 const RINGS: u64 = 64;
 

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_virtio_gpu::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
-use vkfd_virtio_gpu::protocol::capset;
-use vkfd_virtio_gpu::protocol::hsakmt::event::{Event, EVENT_BYTES};
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{flags, Layout, Memory};
-use vkfd_virtio_gpu::protocol::hsakmt::query::{Query, BODY_BYTES};
-use vkfd_virtio_gpu::protocol::hsakmt::queue::{self, answer, kind, Create, Queue};
-use vkfd_virtio_gpu::protocol::hsakmt::{shared, Request};
+use vkfd_remote::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use vkfd_remote::protocol::capset;
+use vkfd_remote::protocol::hsakmt::event::{Event, EVENT_BYTES};
+use vkfd_remote::protocol::hsakmt::memory::{flags, Layout, Memory};
+use vkfd_remote::protocol::hsakmt::query::{Query, BODY_BYTES};
+use vkfd_remote::protocol::hsakmt::queue::{self, answer, kind, Create, Queue};
+use vkfd_remote::protocol::hsakmt::{shared, Request};
 
 use crate::drm::{Gem, Node};
 
@@ -347,7 +347,7 @@ impl Session {
         let answer = self.answer(at)?;
         match answer.status {
             0 => ensure!(answer.body.len() >= EVENT_BYTES, "no events"),
-            vkfd_virtio_gpu::protocol::hsakmt::status::WAIT_TIMEOUT => return Ok(false),
+            vkfd_remote::protocol::hsakmt::status::WAIT_TIMEOUT => return Ok(false),
             status => bail!("waiting: the host answers {status}"),
         }
         Ok(true)

@@ -17,7 +17,7 @@ mod userptr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
+use vkfd_remote::protocol::hsakmt::memory::Layout;
 
 /// Uses a virtio-gpu as AMD's ROCm library does (native context, capability set 8), and checks it.
 #[derive(Parser)]

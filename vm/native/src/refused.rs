@@ -3,11 +3,11 @@
 //! and some more.
 
 use anyhow::{ensure, Result};
-use vkfd_virtio_gpu::protocol::hsakmt::event::Event;
-use vkfd_virtio_gpu::protocol::hsakmt::memory::{Layout, Memory};
-use vkfd_virtio_gpu::protocol::hsakmt::query::Query;
-use vkfd_virtio_gpu::protocol::hsakmt::queue::{Create, Queue};
-use vkfd_virtio_gpu::protocol::hsakmt::Request;
+use vkfd_remote::protocol::hsakmt::event::Event;
+use vkfd_remote::protocol::hsakmt::memory::{Layout, Memory};
+use vkfd_remote::protocol::hsakmt::query::Query;
+use vkfd_remote::protocol::hsakmt::queue::{Create, Queue};
+use vkfd_remote::protocol::hsakmt::Request;
 
 use crate::library::Session;
 use crate::memory::Buffer;

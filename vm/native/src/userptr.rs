@@ -7,9 +7,9 @@ use std::io;
 use std::ptr::NonNull;
 
 use anyhow::{bail, ensure, Context, Result};
-use vkfd_virtio_gpu::guest::virtgpu::{Blob, SeriesUserptrBlob, UserptrBlob, FLAG_USERPTR};
-use vkfd_virtio_gpu::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
-use vkfd_virtio_gpu::protocol::hsakmt::memory::Layout;
+use vkfd_remote::guest::virtgpu::{Blob, SeriesUserptrBlob, UserptrBlob, FLAG_USERPTR};
+use vkfd_remote::protocol::blob::{FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use vkfd_remote::protocol::hsakmt::memory::Layout;
 
 use crate::check::Bench;
 use crate::drm::Gem;

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 
 use vkfd_uapi::pod::Pod;
 
-use crate::protocol::forward::{calls, Request};
-use crate::protocol::{put64, u64_at};
+use vkfd_remote::protocol::forward::{calls, Request};
+use vkfd_remote::protocol::{put64, u64_at};
 
 /// A call, with the memory that it uses.
 pub struct Call(Request);

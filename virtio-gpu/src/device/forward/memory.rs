@@ -12,6 +12,8 @@
 use std::sync::Arc;
 
 use vkfd_client::{Embedded, Transport, UserptrRange};
+use vkfd_remote::protocol::forward::Piece;
+use vkfd_remote::protocol::{index, PAGE};
 use vkfd_sabotage::Switch;
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command as c;
@@ -22,13 +24,11 @@ use vkfd_uapi::memory::{
 };
 use vkfd_uapi::pod::Pod;
 
-use super::super::joined::Offer;
 use super::super::ram::GuestMemory;
+use super::super::sharing::Offer;
 use super::super::window::Place;
 use super::call::Call;
 use super::{Forward, Object};
-use crate::protocol::forward::Piece;
-use crate::protocol::{index, PAGE};
 
 /// Most objects of a context.
 pub(super) const MAX_OBJECTS: usize = 65_536;

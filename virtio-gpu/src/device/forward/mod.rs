@@ -8,8 +8,8 @@
 //! | `memory` | allocations: the guest's memory, the window's, KFD's |
 //! | `wait` | WAIT_EVENTS |
 //!
-//! Only calls that [`calls`](crate::protocol::forward::calls) lists are made. Of those, some are
-//! not passed on as they are:
+//! Only calls that [`calls`](vkfd_remote::protocol::forward::calls) lists are made. Of those, some
+//! are not passed on as they are:
 //!
 //! | call | what is different |
 //! | --- | --- |
@@ -25,8 +25,8 @@
 //! A process of the guest that ends takes all of it along.
 
 mod call;
-mod joined;
 mod memory;
+mod sharing;
 mod wait;
 
 use std::collections::HashMap;
@@ -36,6 +36,9 @@ use std::sync::Arc;
 use vkfd_client::{ClientError, Embedded, Transport};
 use vkfd_driver::gpu::Gpu;
 use vkfd_host::RenderFile;
+use vkfd_remote::protocol::control::ErrorCode;
+use vkfd_remote::protocol::forward::{self, BlobKind, File, Head, Request, Unfit, ANSWER_HEAD_BYTES};
+use vkfd_remote::protocol::{index, Malformed, PAGE};
 use vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::CreateEventArgs;
@@ -51,9 +54,6 @@ use super::ram::GuestMemory;
 use super::relay::{Door, Relay, EMPTY};
 use super::window::Place;
 use super::{Context, Shared, Submitted};
-use crate::protocol::control::ErrorCode;
-use crate::protocol::forward::{self, BlobKind, File, Head, Request, Unfit, ANSWER_HEAD_BYTES};
-use crate::protocol::{index, Malformed, PAGE};
 
 /// Most bytes of the response memory.
 const MAX_RESPONSES: u64 = 16 << 20;
@@ -124,7 +124,7 @@ impl Forward {
         }
         Done::Now(match head.file {
             File::Render(number) => self.render(number, call),
-            File::Joined => self.joined(call),
+            File::Sharing => self.sharing(call),
             // The guest's side makes one kind of allocation of both.
             File::Kfd if command == ALLOC_MEMORY_OF_GPU_BATCH => Err(libc::EINVAL),
             File::Kfd if is(c::ALLOC_MEMORY_OF_GPU) => self.alloc(call),
@@ -175,7 +175,7 @@ impl Forward {
     fn create_queue(&mut self, call: &mut Call) -> Result<(), i32> {
         self.pass_on(call)?;
         let made: CreateQueueArgs = call.argument();
-        if self.shared.joined.is_some() {
+        if self.shared.sharing.is_some() {
             // It has the doorbells themselves.
             self.queues.push(made.queue_id);
             return Ok(());

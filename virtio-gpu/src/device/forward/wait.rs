@@ -12,7 +12,7 @@ use vkfd_uapi::event::{WaitEventsArgs, WAIT_RESULT_TIMEOUT};
 use super::call::Call;
 
 /// Most waits of a context at the same time: one for each ring.
-const MAX_WAITS: usize = crate::protocol::forward::SLOTS;
+const MAX_WAITS: usize = vkfd_remote::protocol::forward::SLOTS;
 /// Milliseconds that a wait may not look at whether the context has ended.
 const SLICE: u32 = 50;
 /// A timeout that is none.

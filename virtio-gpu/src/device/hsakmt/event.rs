@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vkfd_remote::protocol::hsakmt::event::{Event, BODY_BYTES, EVENT_BYTES};
+use vkfd_remote::protocol::hsakmt::status;
+use vkfd_remote::protocol::{put32, put64, u64_at};
 use vkfd_uapi::event::{CreateEventArgs, EventData, EVENT_SIGNAL, SIGNAL_EVENT_LIMIT};
 use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_COHERENT, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_NO_SUBSTITUTE, ALLOC_MEM_FLAGS_WRITABLE,
@@ -18,9 +21,6 @@ use vkfd_uapi::pod::Pod;
 
 use super::super::kfd::Kfd;
 use super::{Answer, Done, Hsakmt, Object};
-use crate::protocol::hsakmt::event::{Event, BODY_BYTES, EVENT_BYTES};
-use crate::protocol::hsakmt::status;
-use crate::protocol::{put32, put64, u64_at};
 
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = 8;

@@ -8,6 +8,9 @@
 use std::sync::Arc;
 
 use vkfd_client::{Buffer, ClientError, GpuId, GpuSet, GpuVa, RegisterOptions};
+use vkfd_remote::protocol::hsakmt::memory::{flags, Memory};
+use vkfd_remote::protocol::hsakmt::status;
+use vkfd_remote::protocol::{put64, PAGE};
 use vkfd_sabotage::Switch;
 use vkfd_uapi::memory::{
     ALLOC_MEM_FLAGS_COHERENT, ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_NO_SUBSTITUTE,
@@ -19,9 +22,6 @@ use super::super::ram::GuestMemory;
 use super::super::register::{skew, Registration};
 use super::super::window::Place;
 use super::{Answer, Hsakmt, Object};
-use crate::protocol::hsakmt::memory::{flags, Memory};
-use crate::protocol::hsakmt::status;
-use crate::protocol::{put64, PAGE};
 
 /// Largest allocation.
 const MAX_BYTES: u64 = 1 << 37;

@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use vkfd_client::{ClientError, Errno, GpuId};
+use vkfd_remote::protocol::control::ErrorCode;
+use vkfd_remote::protocol::hsakmt::{requests, shared, status, Head, Request};
 
 use self::event::EventObject;
 use self::memory::{GuestObject, MemoryObject};
@@ -33,8 +35,6 @@ use super::relay::Relay;
 use super::space::Space;
 use super::window::Place;
 use super::{Context, Shared, Submitted};
-use crate::protocol::control::ErrorCode;
-use crate::protocol::hsakmt::{requests, shared, status, Head, Request};
 
 /// Most objects that wait for their resources.
 const MAX_UNCLAIMED: usize = 1024;
@@ -222,7 +222,7 @@ impl Context for Hsakmt {
         let fits = match object {
             Object::Memory(memory) => size == memory.bytes(),
             Object::Doorbells(_) => size == queue::DOORBELL_BYTES,
-            Object::Pointers(_) => size == crate::protocol::PAGE,
+            Object::Pointers(_) => size == vkfd_remote::protocol::PAGE,
             _ => true,
         };
         if !fits {

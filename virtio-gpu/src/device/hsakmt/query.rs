@@ -3,11 +3,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use vkfd_remote::protocol::hsakmt::query::{Query, BODY_BYTES, MAX_LIST};
+use vkfd_remote::protocol::hsakmt::status;
+use vkfd_remote::protocol::{put32, put64};
+
 use super::super::space;
 use super::{Answer, Hsakmt};
-use crate::protocol::hsakmt::query::{Query, BODY_BYTES, MAX_LIST};
-use crate::protocol::hsakmt::status;
-use crate::protocol::{put32, put64};
 
 impl Hsakmt {
     pub(super) fn query(&mut self, query: Query) -> Answer {
@@ -94,7 +95,7 @@ impl Hsakmt {
     fn gpu_info(&self) -> Answer {
         let Some(gpu) = self.kfd.client().gpus().first() else { return Answer::status(status::NOT_SUPPORTED) };
         let node = self.shared.topology.node(gpu.node).unwrap_or_default();
-        let word = |at| crate::protocol::u32_at(&node, at).unwrap_or(0);
+        let word = |at| vkfd_remote::protocol::u32_at(&node, at).unwrap_or(0);
         let mut body = vec![0; BODY_BYTES];
         put32(&mut body, 0, word(84) >> 16);
         put64(&mut body, 24, u64::from(word(100)) * 1000);

@@ -12,6 +12,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vkfd_client::{AllocOptions, Buffer, GpuId, GpuSet};
+use vkfd_remote::protocol::hsakmt::queue::{answer, kind, Create, Queue, BODY_BYTES};
+use vkfd_remote::protocol::hsakmt::status;
+use vkfd_remote::protocol::{put64, PAGE};
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::queue::{
     CreateQueueArgs, MAX_QUEUE_PERCENTAGE, QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA,
@@ -21,9 +24,6 @@ use vkfd_uapi::queue::{
 use super::super::relay::{Door, Pointers, Relay, EMPTY, READ_POINTER, WRITE_POINTER};
 use super::super::window::Place;
 use super::{Answer, Hsakmt, Object};
-use crate::protocol::hsakmt::queue::{answer, kind, Create, Queue, BODY_BYTES};
-use crate::protocol::hsakmt::status;
-use crate::protocol::{put64, PAGE};
 
 /// Bytes of a node's doorbell page.
 pub const DOORBELL_BYTES: u64 = 8192;

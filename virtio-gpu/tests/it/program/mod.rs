@@ -13,11 +13,11 @@ use std::time::Duration;
 use vkfd_client::{
     Buffer, Client, ClientError, Errno, GpuId, GpuInfo, MmapFile, Node, RegisterOptions, Transport, UserptrRange,
 };
+use vkfd_remote::guest::forward::{File, Process};
+use vkfd_remote::guest::socket::Connection;
 use vkfd_uapi::pod::Pod;
 use vkfd_virtio_gpu::device::Options;
-use vkfd_virtio_gpu::guest::forward::{File, Process};
-use vkfd_virtio_gpu::guest::loopback::Connection;
-use vkfd_virtio_gpu::loopback;
+use vkfd_virtio_gpu::socket_server;
 
 pub const PAGE: u64 = 4096;
 pub const SOON: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl Host {
 
 pub fn way(options: Options) -> (Way, Host) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let host = std::thread::spawn(move || loopback::connection(&theirs, options));
+    let host = std::thread::spawn(move || socket_server::connection(&theirs, options));
     (way_over(ours, options), Host(Some(host)))
 }
 

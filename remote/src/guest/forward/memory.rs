@@ -135,7 +135,7 @@ impl Process {
     }
 
     fn alloc_backed(&self, args: &mut AllocMemoryOfGpuArgs) -> Result<(), i32> {
-        if self.transport.joined().is_some() {
+        if self.transport.shared_machine().is_some() {
             return self.alloc_shared(args);
         }
         let reached = args.flags & ALLOC_MEM_FLAGS_GTT != 0
@@ -308,7 +308,7 @@ impl Memory {
                 }
                 let offset = mapping.offset + (start - mapping.start);
                 // What was moved here is as other memory: where it was, it has gone.
-                let moved = transport.joined().is_some_and(|joined| !joined.is_in_place(start, offset));
+                let moved = transport.shared_machine().is_some_and(|machine| !machine.is_in_place(start, offset));
                 match transport.find(mapping.file, offset) {
                     Some(found) if found.guest && moved => plain.push((start, end, mapping.protection)),
                     Some(found) if found.guest => {}

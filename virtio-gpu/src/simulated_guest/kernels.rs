@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use vkfd_kernels::{Image, Kernel, Step};
+use vkfd_remote::protocol::hsakmt::queue::{kind, Create};
+use vkfd_remote::protocol::PAGE;
 
 use super::{wait, Guest, Library};
-use crate::protocol::hsakmt::queue::{kind, Create};
-use crate::protocol::PAGE;
 
 /// Bytes of the ring, and of a packet.
 const RING_BYTES: u64 = 1 << 16;

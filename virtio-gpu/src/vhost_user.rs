@@ -27,6 +27,7 @@ use vhost::vhost_user::{Backend, Listener, VhostUserFrontendReqHandler};
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
 use virtio_queue::{DescriptorChain, QueueOwnedT};
 use vkfd_host::{HostError, Listening};
+use vkfd_remote::protocol::control::{HEADER_BYTES, MAX_COMMAND_BYTES};
 use vm_memory::{
     Address, Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend, GuestMemoryLoadGuard,
     GuestMemoryMmap, GuestMemoryRegion,
@@ -37,7 +38,6 @@ use vmm_sys_util::event::{new_event_consumer_and_notifier, EventConsumer, EventF
 use crate::device::ram::{Part, RamTable};
 use crate::device::window::Window;
 use crate::device::{Device, Options};
-use crate::protocol::control::{HEADER_BYTES, MAX_COMMAND_BYTES};
 
 /// `VIRTIO_GPU_F_VIRGL`: it has contexts.
 const F_VIRGL: u64 = 1 << 0;
@@ -236,7 +236,7 @@ impl VhostUserBackend for Backing {
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
         // Events read and clear, displays, capability sets, blob alignment.
-        let sets = u32::try_from(crate::protocol::capset::ALL.len()).unwrap_or(0);
+        let sets = u32::try_from(vkfd_remote::protocol::capset::ALL.len()).unwrap_or(0);
         let config: Vec<u8> = [0, 0, 0, sets, 0].into_iter().flat_map(u32::to_le_bytes).collect();
         let (start, size) = (offset as usize, size as usize);
         let mut part: Vec<u8> = config.into_iter().skip(start).take(size).collect();

@@ -8,17 +8,18 @@
 //! pages stay in the file. When the program uses the same part of the file for other memory, it is
 //! mapped here again.
 //!
-//! `Mapping::taken` guards what is not mapped, and is held over the change of the mapping; a leaf,
-//! apart from the notifiers.
+//! `Mapping::unmapped` guards the spans that are not mapped, and is held over the change of the
+//! mapping; a leaf, apart from the notifiers.
 
 use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
 
+use vkfd_remote::protocol::blob::Run;
+use vkfd_remote::protocol::forward::sharing::{Happens, Note};
+use vkfd_remote::protocol::PAGE;
+
 use super::ram::{Mapping, Ram};
 use super::window::size;
-use crate::protocol::blob::Run;
-use crate::protocol::forward::joined::{Happens, Note};
-use crate::protocol::PAGE;
 
 /// Most spans of a process that are not mapped here. An unmap beyond them is refused
 /// (ENOMEM): the GPU has the pages as they were, as after an unmap that no hook sees.
@@ -89,11 +90,11 @@ impl Mapping {
     fn note(&self, note: &Note) -> Result<(), i32> {
         let whole = note.offset % PAGE == 0 && note.bytes % PAGE == 0 && note.bytes != 0;
         let end = note.offset.checked_add(note.bytes).filter(|end| whole && *end <= self.bytes).ok_or(libc::EINVAL)?;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if note.happens == Happens::Unmap && taken.0.len() >= MAX_SPANS {
+        let mut unmapped = self.unmapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if note.happens == Happens::Unmap && unmapped.0.len() >= MAX_SPANS {
             return Err(libc::ENOMEM);
         }
-        for (start, end) in taken.gaps(note.offset, end) {
+        for (start, end) in unmapped.gaps(note.offset, end) {
             let (at, bytes) = (self.place(start), size(end - start));
             // SAFETY: within this object's mapping, of which there are no references; accesses of
             // GPUs survive that nothing is there.
@@ -117,15 +118,15 @@ impl Mapping {
                 return Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
             }
             if note.happens == Happens::Unmap {
-                taken.add(start, end);
+                unmapped.add(start, end);
             }
         }
         Ok(())
     }
 
     fn give_back(&self, offset: u64, bytes: u64) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        for (start, end) in taken.take(offset, offset.saturating_add(bytes)) {
+        let mut unmapped = self.unmapped.lock().unwrap_or_else(PoisonError::into_inner);
+        for (start, end) in unmapped.take(offset, offset.saturating_add(bytes)) {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
             let place = i64::try_from(start).unwrap_or(i64::MAX);
             let bytes = size(end - start);
@@ -134,7 +135,7 @@ impl Mapping {
             let mapped =
                 unsafe { libc::mmap(self.place(start), bytes, protection, flags, self.file.as_raw_fd(), place) };
             if mapped == libc::MAP_FAILED {
-                taken.add(start, end);
+                unmapped.add(start, end);
             }
         }
     }

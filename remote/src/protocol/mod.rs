@@ -54,31 +54,31 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Malformed> 
     bytes.get(at..end).and_then(|part| part.try_into().ok()).ok_or(Malformed::Short)
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Malformed> {
+pub fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Malformed> {
     array(bytes, at).map(u32::from_le_bytes)
 }
 
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Malformed> {
+pub fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Malformed> {
     array(bytes, at).map(u64::from_le_bytes)
 }
 
 /// Writes `value` at `at` of a message under construction, which is long enough.
-pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     debug_assert!(at + value.len() <= bytes.len());
     if let Some(room) = bytes.get_mut(at..at + value.len()) {
         room.copy_from_slice(value);
     }
 }
 
-pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
+pub fn put32(bytes: &mut [u8], at: usize, value: u32) {
     put(bytes, at, &value.to_le_bytes());
 }
 
-pub(crate) fn put64(bytes: &mut [u8], at: usize, value: u64) {
+pub fn put64(bytes: &mut [u8], at: usize, value: u64) {
     put(bytes, at, &value.to_le_bytes());
 }
 
 /// A number that is known to fit.
-pub(crate) fn index(value: u32) -> usize {
+pub fn index(value: u32) -> usize {
     value as usize
 }

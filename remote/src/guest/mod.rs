@@ -6,8 +6,8 @@
 //! | [`drm`] | the guest kernel's virtio-gpu, by a render node |
 //! | [`file_message`] | messages that carry a file |
 //! | [`fork`] | what a forked child has of registered memory |
-//! | [`joined`] | what a process that shares its machine has besides (`vkfd serve`) |
-//! | [`loopback`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
+//! | [`sharing`] | what a process that shares its machine has besides (`vkfd serve`) |
+//! | [`socket`] | the device itself, by a socket, without a virtual machine: for tests, and to try programs |
 //! | [`forward`] | a context of vkfd's own capability set, over either |
 //! | [`virtgpu`] | the system calls of the guest kernel's virtio-gpu: numbers, arguments, constants |
 //!
@@ -18,8 +18,8 @@ pub mod drm;
 pub mod file_message;
 pub mod fork;
 pub mod forward;
-pub mod joined;
-pub mod loopback;
+pub mod sharing;
+pub mod socket;
 pub mod virtgpu;
 
 use std::ffi::c_void;
@@ -95,7 +95,7 @@ pub trait Transport: Send + Sync {
     fn is_private(&self, file: FileId) -> bool;
 
     /// What there is besides where the machine is shared with other processes.
-    fn joined(&self) -> Option<&Arc<joined::Joined>> {
+    fn shared_machine(&self) -> Option<&Arc<sharing::SharedMachine>> {
         None
     }
 
@@ -113,7 +113,7 @@ pub trait Transport: Send + Sync {
 pub fn open(path: &Path) -> io::Result<Arc<dyn Transport>> {
     Ok(match path.starts_with("/dev/dri") {
         true => Arc::new(drm::Node::open(path)?),
-        false => Arc::new(loopback::Connection::open(path)?),
+        false => Arc::new(socket::Connection::open(path)?),
     })
 }
 

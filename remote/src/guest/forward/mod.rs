@@ -38,10 +38,10 @@ use vkfd_uapi::process::GetClockCountersArgs;
 
 use self::memory::Memory;
 use self::slots::{Slot, Slots};
-use super::joined::Joined;
+use super::sharing::SharedMachine;
 use super::{size, Blob, Transport};
 pub use crate::protocol::forward::File;
-use crate::protocol::forward::{calls, joined};
+use crate::protocol::forward::{calls, sharing};
 use crate::protocol::forward::{BlobKind, Piece, Request, SLOTS, SLOT_BYTES};
 use crate::protocol::index;
 
@@ -110,8 +110,8 @@ impl Process {
 
     /// What it has besides where the machine is shared.
     #[must_use]
-    pub fn joined(&self) -> Option<&Arc<Joined>> {
-        self.transport.joined()
+    pub fn shared_machine(&self) -> Option<&Arc<SharedMachine>> {
+        self.transport.shared_machine()
     }
 
     /// The machine in words.
@@ -135,9 +135,10 @@ impl Process {
         if file == File::Kfd && command.same_call(c::SVM) {
             return Err(libc::EPERM);
         }
-        if let Some(joined) = self.transport.joined().filter(|_| file == File::Kfd && joined::is_one(command)) {
+        if let Some(machine) = self.transport.shared_machine().filter(|_| file == File::Kfd && sharing::is_one(command))
+        {
             // SAFETY: forwarded to the caller.
-            return unsafe { self.joined_call(joined, command, argument) };
+            return unsafe { self.shared_call(machine, command, argument) };
         }
         let known = calls::size(file, command).map_err(|refused| refused.0)?;
         let theirs = command.size();
@@ -207,7 +208,7 @@ impl Process {
         let [at, room] = [index(number) * SLOT_BYTES, SLOT_BYTES].map(|n| u32::try_from(n).unwrap_or(0));
         let payload = request.encode(sequence, at, room);
         if let Err(error) = self.transport.submit(&payload, number, patience) {
-            if self.transport.joined().is_some() && error.kind() != io::ErrorKind::TimedOut {
+            if self.transport.shared_machine().is_some() && error.kind() != io::ErrorKind::TimedOut {
                 return Err(self.machine_has_gone());
             }
             eprintln!("vkfd: the host does not answer {}: {error}", request.head.command);
@@ -276,10 +277,10 @@ impl Process {
     ) -> Result<*mut c_void, i32> {
         let fixed = flags & libc::MAP_FIXED != 0;
         let at = if fixed { at } else { std::ptr::null_mut() };
-        if let Some(joined) = self.transport.joined() {
+        if let Some(machine) = self.transport.shared_machine() {
             let places = self.places(offset, bytes as u64)?;
             // SAFETY: forwarded to the caller.
-            return unsafe { joined.map(at, &places, protection) }.map_err(|error| errno(&error));
+            return unsafe { machine.map(at, &places, protection) }.map_err(|error| errno(&error));
         }
         let mut memory = self.lock();
         match memory.shown(&*self.transport, offset, bytes as u64)? {

@@ -4,17 +4,19 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use vkfd_remote::guest::file_message::{receive, send};
+use vkfd_remote::protocol::forward::sharing::{
+    carries, Carries, IPC_EXPORT, IPC_IMPORT, MAX_PLACES, PLACES, PLACE_BYTES,
+};
+use vkfd_remote::protocol::{put32, put64, u32_at, u64_at};
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs};
 use vkfd_uapi::pod::Pod;
 
-use super::super::joined::Name;
+use super::super::sharing::Name;
 use super::call::Call;
 use super::memory::{kfd, MAX_OBJECTS};
 use super::Forward;
-use crate::guest::file_message::{receive, send};
-use crate::protocol::forward::joined::{carries, Carries, IPC_EXPORT, IPC_IMPORT, MAX_PLACES, PLACES, PLACE_BYTES};
-use crate::protocol::{put32, put64, u32_at, u64_at};
 
 /// Word of an argument that has one there.
 fn word(argument: &[u8], at: usize) -> u32 {
@@ -31,8 +33,8 @@ fn number(file: &impl AsRawFd) -> u32 {
 
 impl Forward {
     /// ENOTTY for a process that does not share its machine.
-    pub(super) fn joined(&mut self, call: &mut Call) -> Result<(), i32> {
-        if self.shared.joined.is_none() {
+    pub(super) fn sharing(&mut self, call: &mut Call) -> Result<(), i32> {
+        if self.shared.sharing.is_none() {
             return Err(libc::ENOTTY);
         }
         let command = call.request().head.command;
@@ -63,14 +65,14 @@ impl Forward {
         let fd = RawFd::try_from(word(&call.request().argument, at)).map_err(|_| libc::EIO)?;
         // SAFETY: the driver gave the descriptor to the caller, which is this function.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = &self.shared.joined.as_ref().ok_or(libc::ENOTTY)?.files;
+        let socket = &self.shared.sharing.as_ref().ok_or(libc::ENOTTY)?.files;
         send(socket, &[0; 8], file.as_fd()).map_err(|_| libc::ENOMEM)
     }
 
     /// A call about a file that the process has sent before. EBADF when there is none.
     fn with_file(&mut self, call: &mut Call, at: usize) -> Result<(), i32> {
         let theirs = word(&call.request().argument, at);
-        let socket = &self.shared.joined.as_ref().ok_or(libc::ENOTTY)?.files;
+        let socket = &self.shared.sharing.as_ref().ok_or(libc::ENOTTY)?.files;
         let file = receive(socket, &mut [0; 8]).map_err(|_| libc::EBADF)?;
         let done = if call.request().head.command.same_call(c::IMPORT_DMABUF) {
             let asked: ImportDmabufArgs = call.argument();
@@ -103,7 +105,7 @@ impl Forward {
 
     /// IPC_EXPORT. The same object has the same name.
     fn offer(&mut self, call: &mut Call) -> Result<(), i32> {
-        let handles = self.shared.joined.as_ref().ok_or(libc::ENOTTY)?.handles.clone();
+        let handles = self.shared.sharing.as_ref().ok_or(libc::ENOTTY)?.handles.clone();
         let bo = self.bos.get_mut(&long(&call.request().argument, 0)).ok_or(libc::EINVAL)?;
         if bo.offer.is_none() {
             let mut args = ExportDmabufArgs { handle: bo.handle, flags: libc::O_CLOEXEC.unsigned_abs(), dmabuf_fd: 0 };
@@ -124,7 +126,7 @@ impl Forward {
         let argument = &call.request().argument;
         let (va, gpu_id) = (long(argument, 8), word(argument, 40));
         let name: Name = argument.get(24..40).and_then(|bytes| bytes.try_into().ok()).ok_or(libc::EINVAL)?;
-        let file = self.shared.joined.as_ref().and_then(|joined| joined.handles.find(&name)).ok_or(libc::EINVAL)?;
+        let file = self.shared.sharing.as_ref().and_then(|sharing| sharing.handles.find(&name)).ok_or(libc::EINVAL)?;
         let (handle, mmap_offset) = self.import(&*file, gpu_id, va)?;
         let argument = call.argument_mut();
         put64(argument, 0, handle);

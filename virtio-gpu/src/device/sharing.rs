@@ -68,7 +68,7 @@ impl Drop for Offer {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Joined {
+pub struct SharingProcess {
     /// Files to and from the process. It does not block.
     pub files: UnixStream,
     /// The machine's names.

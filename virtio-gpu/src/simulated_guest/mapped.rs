@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::protocol::PAGE;
+use vkfd_remote::protocol::PAGE;
 
 /// A mapped file.
 pub struct Mapped {

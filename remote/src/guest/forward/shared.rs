@@ -10,45 +10,45 @@ use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::memory::AllocMemoryOfGpuArgs;
 use vkfd_uapi::pod::Pod;
 
-use super::super::joined::Joined;
+use super::super::sharing::SharedMachine;
 use super::{access, File, Process};
-use crate::protocol::forward::joined::{carries, Carries, MAX_PLACES, PLACES, PLACE_BYTES};
+use crate::protocol::forward::sharing::{carries, Carries, MAX_PLACES, PLACES, PLACE_BYTES};
 use crate::protocol::forward::{calls, Request};
 use crate::protocol::{put32, put64, u32_at, u64_at};
 
 impl Process {
-    /// A call of [`crate::protocol::forward::joined`].
+    /// A call of [`crate::protocol::forward::sharing`].
     ///
     /// # Safety
     /// As for ioctl.
-    pub(super) unsafe fn joined_call(
+    pub(super) unsafe fn shared_call(
         &self,
-        joined: &Joined,
+        machine: &SharedMachine,
         command: Command,
         argument: *mut c_void,
     ) -> Result<(), i32> {
-        let known = calls::size(File::Joined, command).map_err(|refused| refused.0)?;
+        let known = calls::size(File::Sharing, command).map_err(|refused| refused.0)?;
         let theirs = command.size();
         let mut bytes = vec![0; theirs];
         // SAFETY: promised by the caller.
         unsafe { access::read(argument, &mut bytes)? };
         bytes.resize(known, 0);
-        let mut request = self.request(File::Joined, command, bytes)?;
+        let mut request = self.request(File::Sharing, command, bytes)?;
         let done = match carries(command) {
             Carries::Nothing => self.ask(&mut request),
             Carries::In(at) => {
                 let fd = i32::try_from(u32_at(&request.argument, at).unwrap_or(u32::MAX)).map_err(|_| libc::EBADF)?;
-                let files = joined.files();
-                Joined::send_file(&files, fd).map_err(|error| match error.raw_os_error() {
+                let files = machine.files();
+                SharedMachine::send_file(&files, fd).map_err(|error| match error.raw_os_error() {
                     Some(libc::EBADF) => libc::EBADF,
                     _ => self.machine_has_gone(),
                 })?;
                 self.ask(&mut request)
             }
             Carries::Out(at) => {
-                let files = joined.files();
+                let files = machine.files();
                 self.ask(&mut request).and_then(|()| {
-                    let file = Joined::receive_file(&files).map_err(|_| self.machine_has_gone())?;
+                    let file = SharedMachine::receive_file(&files).map_err(|_| self.machine_has_gone())?;
                     let flags = u32_at(&request.argument, 8).unwrap_or(0);
                     let export = known == size_of::<vkfd_uapi::memory::ExportDmabufArgs>();
                     if export && flags & libc::O_CLOEXEC.unsigned_abs() == 0 {
@@ -95,7 +95,7 @@ impl Process {
             put64(&mut argument, 16, 1);
             put32(&mut argument, 28, u32::try_from(MAX_PLACES).unwrap_or(0));
             let room = vec![vec![0; MAX_PLACES * PLACE_BYTES]];
-            let request = Request::new(File::Joined, PLACES, argument, room, Vec::new());
+            let request = Request::new(File::Sharing, PLACES, argument, room, Vec::new());
             let mut request = request.map_err(|refused| refused.0)?;
             self.ask(&mut request)?;
             let given = usize::try_from(u32_at(&request.argument, 24).unwrap_or(0)).unwrap_or(0);

@@ -4,10 +4,11 @@
 
 use std::sync::atomic::Ordering;
 
+use vkfd_remote::protocol::capset;
+use vkfd_remote::protocol::control::Command;
+use vkfd_remote::protocol::forward::{BlobKind, File, Piece, Request, SLOT_BYTES};
+
 use super::{Guest, OK};
-use crate::protocol::capset;
-use crate::protocol::control::Command;
-use crate::protocol::forward::{BlobKind, File, Piece, Request, SLOT_BYTES};
 
 /// Bytes of the response memory: one slot.
 const RESPONSES: u64 = 16 << 10;

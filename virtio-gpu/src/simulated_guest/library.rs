@@ -3,12 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
+use vkfd_remote::protocol::capset;
+use vkfd_remote::protocol::control::Command;
+use vkfd_remote::protocol::hsakmt::memory::{flags, Layout, Memory};
+use vkfd_remote::protocol::hsakmt::queue::{answer, Create, Queue};
+use vkfd_remote::protocol::hsakmt::{shared, Request};
+
 use super::{Guest, OK};
-use crate::protocol::capset;
-use crate::protocol::control::Command;
-use crate::protocol::hsakmt::memory::{flags, Layout, Memory};
-use crate::protocol::hsakmt::queue::{answer, Create, Queue};
-use crate::protocol::hsakmt::{shared, Request};
 
 /// A library in a guest.
 pub struct Library {

@@ -4,10 +4,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use vkfd_remote::protocol::hsakmt::queue::{answer, kind, Create};
+use vkfd_remote::protocol::PAGE;
+
 use super::library::long;
 use super::{wait, Guest, Library};
-use crate::protocol::hsakmt::queue::{answer, kind, Create};
-use crate::protocol::PAGE;
 
 /// Bytes of the ring.
 const RING_BYTES: u64 = 1 << 16;

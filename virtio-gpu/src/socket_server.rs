@@ -3,7 +3,7 @@
 //! through a VMM's queues, through a socket.
 //!
 //! Each connection is a guest of its own, with its memory in a file, and has a device and a machine
-//! of its own. The other end is [`crate::guest::loopback`].
+//! of its own. The other end is [`vkfd_remote::guest::socket`].
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vkfd_host::Listening;
+use vkfd_remote::guest::file_message::{receive, send};
+use vkfd_remote::guest::socket::{envelope, hello, hello_bytes, read_message, HELLO_BYTES, RAM_AT};
+use vkfd_remote::protocol::control::MAX_COMMAND_BYTES;
 
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
-use crate::guest::file_message::{receive, send};
-use crate::guest::loopback::{envelope, hello, hello_bytes, read_message, HELLO_BYTES, RAM_AT};
-use crate::protocol::control::MAX_COMMAND_BYTES;
-use crate::server::ServeError;
+use crate::vhost_user::ServeError;
 
 /// Most programs at a time; each has a machine.
 const MAX_CONNECTIONS: usize = 64;

@@ -2,17 +2,17 @@
 //! One machine for several programs of this computer: each connection is a KFD process of the same
 //! driver.
 //!
-//! The messages are the loopback's ([`crate::loopback`]), whose other end is
-//! [`crate::guest::loopback`]. What is different:
+//! The messages are the loopback's ([`crate::socket_server`]), whose other end is
+//! [`vkfd_remote::guest::socket`]. What is different:
 //!
 //! - All memory that the driver gives out is in the machine's one file
 //!   ([`vkfd_host::device_file`]). A process maps that file where the driver says; doorbells, too,
 //!   so nothing is relayed.
 //! - Files that stand for memory (dma-buf) go between processes as files do, and are recognized
 //!   here by the file's identity. Memory is also known by a name
-//!   ([`crate::protocol::forward::joined::IPC_EXPORT`]).
+//!   ([`vkfd_remote::protocol::forward::sharing::IPC_EXPORT`]).
 //! - A process tells what its program does to registered memory before it is done
-//!   ([`crate::protocol::forward::joined::Note`]). A thread for each connection does that.
+//!   ([`vkfd_remote::protocol::forward::sharing::Note`]). A thread for each connection does that.
 //!
 //! A process ends here when its connection does, or when it has ended itself (its pidfd), even if
 //! a child has inherited the connection.
@@ -36,13 +36,13 @@ use std::time::{Duration, Instant};
 use vkfd_client::Machine;
 use vkfd_host::HostError;
 use vkfd_raw::memory_file;
+use vkfd_remote::guest::file_message::{receive, send};
+use vkfd_remote::guest::socket::{hello_bytes, sharing_hello, HELLO_BYTES};
+use vkfd_remote::protocol::forward::sharing::{Note, NOTED_BYTES, NOTE_BYTES};
 
 use crate::device::ram::RamTable;
-use crate::device::{Device, Handles, Joined, Options};
-use crate::guest::file_message::{receive, send};
-use crate::guest::loopback::{hello_bytes, joined_hello, HELLO_BYTES};
-use crate::loopback::{converse, has_memory};
-use crate::protocol::forward::joined::{Note, NOTED_BYTES, NOTE_BYTES};
+use crate::device::{Device, Handles, Options, SharingProcess};
+use crate::socket_server::{converse, has_memory};
 
 /// Bytes of a connection's window: the response memory, and some.
 const WINDOW: u64 = 16 << 20;
@@ -204,14 +204,14 @@ impl Host {
         let (files, their_files) = UnixStream::pair()?;
         let (notes, their_notes) = UnixStream::pair()?;
         files.set_nonblocking(true)?;
-        let joined = Joined { files, handles: self.handles.clone() };
-        let device = Device::on(self.machine.clone(), Some(joined), self.options).map_err(io::Error::other)?;
+        let sharing = SharingProcess { files, handles: self.handles.clone() };
+        let device = Device::on(self.machine.clone(), Some(sharing), self.options).map_err(io::Error::other)?;
         has_memory(&device, &memory, bytes)?;
         let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_fd();
         let window = device.window();
-        send(stream, &joined_hello(window.bytes()), window.file().as_fd())?;
+        send(stream, &sharing_hello(window.bytes()), window.file().as_fd())?;
         for file in [shared, their_files.as_fd(), their_notes.as_fd()] {
-            send(stream, &joined_hello(0), file)?;
+            send(stream, &sharing_hello(0), file)?;
         }
         drop((their_files, their_notes));
         tracing::info!(pid, "a program has joined");

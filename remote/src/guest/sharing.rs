@@ -2,13 +2,13 @@
 //! A process that shares its machine with others: the machine's file, a socket for files, and one
 //! for notes about its memory.
 //!
-//! Registered memory is mapped from a file that the machine's process has mapped, too.
-//! [`Joined::before`] is told by the hooks of the mapping calls what the program is about to do to
-//! such memory, and returns when no GPU uses it any more. Memory that is remembered stays so until
-//! its blob is closed, also when it has been unmapped: a note about what the other side has
+//! Registered memory is mapped from a file that the machine's process has mapped, too. The hooks of
+//! the mapping calls tell [`SharedMachine::before`] how the program is about to change such memory.
+//! It returns when no GPU uses that memory any more. Memory that is remembered stays so until its
+//! blob is closed, also when it has been unmapped: a note about memory that the other side has
 //! unmapped already does nothing.
 //!
-//! Lock: `notes`. The hooks take it, perhaps inside an allocator, so nothing is allocated or freed
+//! Lock: `notes`. The hooks take it, perhaps inside an allocator. Nothing is allocated or freed
 //! while it is held, and no mapping changes.
 
 use std::ffi::c_void;
@@ -19,9 +19,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::file_message::{receive, send};
-use super::loopback::{retry, HELLO_BYTES};
+use super::socket::{retry, HELLO_BYTES};
 use super::{map_file, size};
-use crate::protocol::forward::joined::{Happens, Note, NOTED_BYTES};
+use crate::protocol::forward::sharing::{Happens, Note, NOTED_BYTES};
 
 /// Where a part of the file of the process's memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ struct Notes {
 }
 
 /// See the module.
-pub struct Joined {
+pub struct SharedMachine {
     device: File,
     files: Mutex<UnixStream>,
     memory: File,
@@ -92,7 +92,7 @@ impl Notes {
     }
 }
 
-impl Joined {
+impl SharedMachine {
     /// What comes after the first answer; `memory` is the file of this process's memory.
     ///
     /// # Errors

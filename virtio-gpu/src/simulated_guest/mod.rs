@@ -33,9 +33,9 @@ pub use self::library::Library;
 pub use self::mapped::Mapped;
 use crate::device::ram::Part;
 use crate::device::{Device, Options};
-use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
-use crate::protocol::control::{Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING};
-pub use crate::protocol::PAGE;
+use vkfd_remote::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
+use vkfd_remote::protocol::control::{Command, ErrorCode, Header, FLAG_FENCE, FLAG_RING};
+pub use vkfd_remote::protocol::PAGE;
 
 /// The guest's memory begins here.
 pub const RAM_AT: u64 = 1 << 20;

@@ -12,7 +12,7 @@
 //! that came with it, or by null.
 
 pub mod calls;
-pub mod joined;
+pub mod sharing;
 
 use vkfd_uapi::ioctl::Command;
 
@@ -83,8 +83,8 @@ pub enum File {
     Kfd,
     /// The render node of the GPU with this number.
     Render(u32),
-    /// `/dev/kfd`, by a process that shares its machine with others: the calls of [`joined`].
-    Joined,
+    /// `/dev/kfd`, by a process that shares its machine with others: the calls of [`sharing`].
+    Sharing,
 }
 
 /// A part of a resource, in whole pages.
@@ -166,7 +166,7 @@ impl Head {
         }
         let file = match u32_at(bytes, 24)? {
             0 => File::Kfd,
-            u32::MAX => File::Joined,
+            u32::MAX => File::Sharing,
             number => File::Render(number - 1),
         };
         let head = Self {
@@ -280,7 +280,7 @@ impl Request {
         let file = match self.head.file {
             File::Kfd => 0,
             File::Render(number) => number.saturating_add(1).min(u32::MAX - 1),
-            File::Joined => u32::MAX,
+            File::Sharing => u32::MAX,
         };
         put32(&mut bytes, 0, CALL);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The device without a virtual machine: virtio-gpu's own messages through a socket.
+//! The way to a device without a virtual machine: virtio-gpu's own messages through a socket.
 //!
 //! This side does the work of a guest's kernel. It numbers resources, chooses places in the window,
 //! keeps the guest's memory (a file that the device maps) and hands out pages of it. It hands them
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use vkfd_raw::memory_file;
 
 use super::file_message::{receive, send};
-use super::joined::Joined;
+use super::sharing::SharedMachine;
 use super::{identity, map_file, size, Blob, FileId, Found, Transport};
 use crate::protocol::blob::{Run, FLAG_MAPPABLE, MEM_HOST3D, MEM_HOST3D_GUEST};
 use crate::protocol::control::{Command, Header, FLAG_FENCE, FLAG_RING, HEADER_BYTES};
@@ -36,7 +36,7 @@ use crate::protocol::{capset, put32, put64, u32_at, u64_at, PAGE};
 pub const HELLO: u64 = u64::from_le_bytes(*b"vkfdloop");
 /// The beginning of the answer of a host that shares a machine: three more follow, with the
 /// machine's file and the sockets for files and notes.
-pub const JOINED_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
+pub const SHARING_HELLO: u64 = u64::from_le_bytes(*b"vkfdjoin");
 /// Bytes of the first message: [`HELLO`], and the size of the file that comes with it.
 pub const HELLO_BYTES: usize = 16;
 /// Bytes before a command or an answer: its length (32 bits), padding, the tag.
@@ -88,9 +88,9 @@ pub fn hello(bytes: u64) -> [u8; HELLO_BYTES] {
 
 /// The first message of a host that shares a machine.
 #[must_use]
-pub fn joined_hello(bytes: u64) -> [u8; HELLO_BYTES] {
+pub fn sharing_hello(bytes: u64) -> [u8; HELLO_BYTES] {
     let mut hello = hello(bytes);
-    put64(&mut hello, 0, JOINED_HELLO);
+    put64(&mut hello, 0, SHARING_HELLO);
     hello
 }
 
@@ -100,7 +100,7 @@ pub fn joined_hello(bytes: u64) -> [u8; HELLO_BYTES] {
 /// InvalidData when it is none.
 pub fn hello_bytes(hello: &[u8; HELLO_BYTES]) -> io::Result<u64> {
     match (u64_at(hello, 0), u64_at(hello, 8)) {
-        (Ok(HELLO | JOINED_HELLO), Ok(bytes)) => Ok(bytes),
+        (Ok(HELLO | SHARING_HELLO), Ok(bytes)) => Ok(bytes),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -172,7 +172,7 @@ pub struct Connection {
     window_id: FileId,
     window_bytes: u64,
     machine: String,
-    joined: Option<Arc<Joined>>,
+    shared: Option<Arc<SharedMachine>>,
     inner: Mutex<Inner>,
     answers: Mutex<Answers>,
     answered: Condvar,
@@ -200,12 +200,12 @@ impl Connection {
         send(&socket, &hello(RAM_BYTES), ram.as_fd())?;
         let mut back = [0; HELLO_BYTES];
         let window = receive(&socket, &mut back)?;
-        let joined = match u64_at(&back, 0) {
-            Ok(JOINED_HELLO) => Some(Arc::new(Joined::receive(&socket, ram.try_clone()?)?)),
+        let shared = match u64_at(&back, 0) {
+            Ok(SHARING_HELLO) => Some(Arc::new(SharedMachine::receive(&socket, ram.try_clone()?)?)),
             _ => None,
         };
         // A guest without other processes gets scattered pages, for tests.
-        let stride = if joined.is_some() { 1 } else { STRIDE };
+        let stride = if shared.is_some() { 1 } else { STRIDE };
         let (ram_id, window_id) = (identity(ram.as_raw_fd())?, identity(window.as_raw_fd())?);
         super::fork::add(ram_id);
         let mut connection = Self {
@@ -217,7 +217,7 @@ impl Connection {
             window_id,
             window_bytes: hello_bytes(&back)?,
             machine: String::new(),
-            joined,
+            shared,
             inner: Mutex::new(Inner { next_resource: 1, stride, ..Inner::default() }),
             answers: Mutex::default(),
             answered: Condvar::new(),
@@ -392,8 +392,8 @@ impl Transport for Connection {
             // A mapping that the program still has shows zeroes from now on, until the pages are
             // another blob's: so blobs are closed when nothing maps them any more.
             Some((_, Backing::Guest(chunks))) => {
-                if let Some(joined) = &self.joined {
-                    joined.forget(resource);
+                if let Some(shared) = &self.shared {
+                    shared.forget(resource);
                 }
                 for chunk in chunks {
                     inner.chunks.remove(&chunk);
@@ -437,8 +437,8 @@ impl Transport for Connection {
             // SAFETY: within the blob's size from `at`, which the caller may replace, or within the
             // reservation.
             unsafe { map_file(self.ram.as_raw_fd(), offset, bytes, there, protection)? };
-            if let Some(joined) = self.joined.as_ref().filter(|_| !at.is_null()) {
-                joined.remember(there.expose_provenance() as u64, offset, bytes, blob.resource);
+            if let Some(shared) = self.shared.as_ref().filter(|_| !at.is_null()) {
+                shared.remember(there.expose_provenance() as u64, offset, bytes, blob.resource);
             }
             place += bytes;
         }
@@ -470,8 +470,8 @@ impl Transport for Connection {
         super::fork::is_known(file)
     }
 
-    fn joined(&self) -> Option<&Arc<Joined>> {
-        self.joined.as_ref()
+    fn shared_machine(&self) -> Option<&Arc<SharedMachine>> {
+        self.shared.as_ref()
     }
 
     fn submit(&self, payload: &[u8], ring: u32, patience: Option<Duration>) -> io::Result<()> {

@@ -47,10 +47,10 @@ fn row(file: File, command: Command) -> Result<&'static Known, Refused> {
         File::Kfd if command == ALLOC_MEMORY_OF_GPU_BATCH => Some(&batch::KNOWN),
         File::Kfd => find(command, c::ALL).or_else(|| find(command, vkfd::ALL)),
         File::Render(_) => find(command, drm::ALL),
-        File::Joined => super::joined::row(command),
+        File::Sharing => super::sharing::row(command),
     };
     let refused = if matches!(file, File::Render(_)) { Refused::NO_RENDER_CALL } else { Refused::NO_CALL };
-    found.filter(|known| file == File::Joined || known.forward == Forward::Yes).ok_or(refused)
+    found.filter(|known| file == File::Sharing || known.forward == Forward::Yes).ok_or(refused)
 }
 
 /// The row of a call by its letter and number.
