@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A process's CPU memory as the driver sees it: [`vkfd_driver::address_space::AddressSpace`] over
-//! interval notifiers and HMM.
+//! A process's CPU memory as the driver sees it:
+//! [`vkfd_driver::seams::address_space::AddressSpace`] over interval notifiers and HMM.
 //!
 //! An open file belongs to the address space (`mm_struct`) that opened it. The file holds the
 //! structure (`mmgrab`), not the contents. Code that reads the contents takes a user's reference
@@ -36,10 +36,10 @@ use kernel::sync::aref::ARef;
 use kernel::sync::SetOnce;
 use kernel::time::Delta;
 use kernel::uaccess::{UserPtr, UserSlice};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, VramOffset};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
-use vkfd_driver::device_memory::{DeviceMemory, Migration};
-use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PhysAddr, VramOffset};
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
+use vkfd_driver::seams::device_memory::{DeviceMemory, Migration};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc, Vec};
 use vkfd_driver::sabotage::{FailPoint, Switch};
 

@@ -14,9 +14,9 @@ use kernel::error::{code, Result as KernelResult};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::pci;
 use kernel::time::{delay::fsleep, Delta};
-use vkfd_driver::addr::{index, PhysAddr, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::base::addr::{index, PhysAddr, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::gpu::DmaMemory;
 use vkfd_driver::os::{self, Arc};
 use vkfd_wire::Bar;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The GPUs' memory as pages of processes: the host's half of [`vkfd_driver::device_memory`].
+//! The GPUs' memory as pages of processes: the host's half of
+//! [`vkfd_driver::seams::device_memory`].
 //!
 //! VRAM is memory of this computer, in a PCI device's BAR or kept for it by the machine, so
 //! processors can use it in place: its pages are coherent ones. As an option (module parameter
@@ -30,10 +31,10 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, CondVar, Mutex, SetOnce};
 use kernel::time::{delay::fsleep, Delta};
 use kernel::types::Opaque;
-use vkfd_driver::addr::{index, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::device_memory::{DeviceMemory, Migration};
-use vkfd_driver::errno::{Errno, Result as DriverResult};
-use vkfd_driver::gpu::Gpu;
+use vkfd_driver::base::addr::{index, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::seams::device_memory::{DeviceMemory, Migration};
+use vkfd_driver::base::errno::{Errno, Result as DriverResult};
+use vkfd_driver::seams::gpu::Gpu;
 use vkfd_driver::os::Vec;
 use vkfd_sabotage::Switch;
 

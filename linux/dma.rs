@@ -11,9 +11,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use kernel::bindings;
 use kernel::page::BorrowedPage;
-use vkfd_driver::addr::{index, PhysAddr, HUGE_PAGES, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::base::addr::{index, PhysAddr, HUGE_PAGES, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::gpu::DmaMemory;
 use vkfd_driver::os::Vec;
 
 unsafe extern "C" {

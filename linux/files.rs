@@ -18,10 +18,10 @@ use kernel::sync::poll::{PollCondVar, PollTable};
 use kernel::sync::{Arc, SpinLock};
 use kernel::uaccess::{UserSliceReader, UserSliceWriter};
 use kernel::{new_poll_condvar, new_spinlock};
-use vkfd_driver::dmabuf::DmaBuf;
-use vkfd_driver::errno::{Errno, Result as DriverResult};
-use vkfd_driver::event_stream::EventStream;
-use vkfd_driver::files::Files;
+use vkfd_driver::buffers::dmabuf::DmaBuf;
+use vkfd_driver::base::errno::{Errno, Result as DriverResult};
+use vkfd_driver::seams::event_stream::EventStream;
+use vkfd_driver::buffers::files::Files;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
 

@@ -18,7 +18,7 @@ use kernel::device::Device;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::types::Opaque;
-use vkfd_driver::gpu::GpuProperties;
+use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::topology::{location, VENDOR};
 
 unsafe extern "C" {

@@ -8,8 +8,8 @@ use crate::gpu_device::GpuDevice;
 use crate::processes::Processes;
 use crate::render_file::RenderFile;
 use kernel::fs::LocalFile;
-use vkfd_driver::gpu::Gpu;
-use vkfd_driver::kfd::Kfd;
+use vkfd_driver::seams::gpu::Gpu;
+use vkfd_driver::machine::kfd::Kfd;
 use vkfd_driver::os::{Arc, Vec};
 use vkfd_wire::Remote;
 

@@ -58,11 +58,11 @@ use crate::topology::Topology;
 use core::time::Duration;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use vkfd_driver::device_memory::{Kind, Migration};
-use vkfd_driver::gpu::Gpu;
-use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::seams::device_memory::{Kind, Migration};
+use vkfd_driver::seams::gpu::Gpu;
+use vkfd_driver::machine::kfd::{Kfd, Options};
 use vkfd_driver::os::{System, Vec};
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::userptr::window::WindowPolicy;
 
 /// DRM's major number. There is no DRM in the guest whose it would be.
 const DRM_MAJOR: u32 = 226;

@@ -19,8 +19,8 @@ use kernel::pci::{self, IrqType, IrqTypes, IrqVectorRegistration};
 use kernel::prelude::*;
 use kernel::sync::{Arc, SetOnce};
 use kernel::ThisModule;
-use vkfd_driver::device_memory::Migration;
-use vkfd_driver::kfd::{Kfd, MAX_GPUS};
+use vkfd_driver::seams::device_memory::Migration;
+use vkfd_driver::machine::kfd::{Kfd, MAX_GPUS};
 use vkfd_driver::os::{self, Vec, Work};
 use vkfd_wire::{Limits, Remote};
 

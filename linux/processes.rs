@@ -12,9 +12,9 @@ use core::ops::Deref;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
-use vkfd_driver::errno::Result;
-use vkfd_driver::kfd::Kfd;
-use vkfd_driver::lock_rank::Rank;
+use vkfd_driver::base::errno::Result;
+use vkfd_driver::machine::kfd::Kfd;
+use vkfd_driver::base::lock_rank::Rank;
 use vkfd_driver::os::{self, Mutex};
 use vkfd_driver::process::Process;
 

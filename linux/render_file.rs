@@ -12,11 +12,11 @@ use kernel::mm::virt::VmaNew;
 use kernel::prelude::*;
 use kernel::sync::{Arc, SetOnce};
 use kernel::uaccess::{UserPtr, UserSlice};
-use vkfd_driver::addr::{index, CpuVa};
+use vkfd_driver::base::addr::{index, CpuVa};
 use vkfd_driver::drm;
-use vkfd_driver::errno;
-use vkfd_driver::gpu::Gpu;
-use vkfd_driver::kfd::Kfd;
+use vkfd_driver::base::errno;
+use vkfd_driver::seams::gpu::Gpu;
+use vkfd_driver::machine::kfd::Kfd;
 use vkfd_driver::process::Process;
 
 struct Bound {

@@ -7,7 +7,7 @@ use core::fmt::Display;
 use kernel::bindings;
 use kernel::device::Device;
 use kernel::prelude::*;
-use vkfd_driver::gpu::GpuProperties;
+use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::os::Vec;
 use vkfd_driver::topology::{discovery, Gpu, Machine, Name, Processors, Sink};
 

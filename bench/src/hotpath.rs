@@ -7,14 +7,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::{anyhow, Result};
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, GpuSpan, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::{self, Errno};
-use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
-use vkfd_driver::interval::IntervalMap;
-use vkfd_driver::page_table::{Leaves, PageTable};
-use vkfd_driver::pte::{self, Target};
-use vkfd_driver::range_set::{Builder, RangeSet};
-use vkfd_driver::vram::Vram;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, FabricAddr, GpuSpan, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::{self, Errno};
+use vkfd_driver::base::pte::{self, Target};
+use vkfd_driver::collections::interval::IntervalMap;
+use vkfd_driver::device::vram::Vram;
+use vkfd_driver::gpuvm::page_table::{Leaves, PageTable};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::userptr::range_set::{Builder, RangeSet};
 use vkfd_gpu::{BusError, HostSpan, QueueError, QueueId};
 use vkfd_host::frame::Frames;
 
@@ -314,6 +314,6 @@ mod tests {
         let found = find(17).unwrap();
         let at = found.target.offset(TABLE_VA + 17 * PAGE - found.base);
         let expected = ((1 << 20) + BATCH_PAGES + 1 + 1) * PAGE;
-        assert_eq!(at, vkfd_gpu::pte::Target::System(vkfd_gpu::PhysAddr(expected)));
+        assert_eq!(at, vkfd_gpu::memory::pte::Target::System(vkfd_gpu::PhysAddr(expected)));
     }
 }

@@ -12,7 +12,7 @@ use vkfd_client::{
     AllocOptions, Buffer, Client, ComputeQueue, CopyQueue, GpuVa, Kernel, Machine, MachineOptions, RegisterOptions,
     Strategy, UserptrRange,
 };
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::userptr::window::WindowPolicy;
 use vkfd_host::Source;
 
 use crate::arena::{mappings, Arena};

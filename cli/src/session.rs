@@ -8,8 +8,8 @@ use anyhow::{bail, Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::{json, Value};
 use vkfd_client::{Client, Machine, MachineOptions};
-use vkfd_driver::device_memory::Kind;
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::seams::device_memory::Kind;
+use vkfd_driver::userptr::window::WindowPolicy;
 use vkfd_host::{Capabilities, HostError};
 
 use crate::format;

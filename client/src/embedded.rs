@@ -4,8 +4,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use vkfd_driver::gpu::Gpu;
-pub use vkfd_driver::options::Options as DriverOptions;
+pub use vkfd_driver::machine::options::Options as DriverOptions;
+use vkfd_driver::seams::gpu::Gpu;
 use vkfd_host::device::HostGpu;
 use vkfd_host::KfdFile;
 pub use vkfd_host::{Confined, Machine, MachineOptions, Source, Target};

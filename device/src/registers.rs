@@ -10,7 +10,7 @@ use vkfd_gpu::raw;
 use vkfd_wire::layout::REGISTER_BYTES;
 
 /// `REGISTER_BYTES` as this machine counts.
-const BYTES: usize = vkfd_driver::addr::index(REGISTER_BYTES);
+const BYTES: usize = vkfd_driver::base::addr::index(REGISTER_BYTES);
 
 /// The registers.
 pub struct Registers {
@@ -39,7 +39,7 @@ impl Registers {
     /// The word at byte `at`. Offsets come from [`vkfd_wire::layout`], never from the guest.
     fn word(&self, at: u64) -> *mut u64 {
         assert!(at % 8 == 0 && at < REGISTER_BYTES, "register {at:#x}");
-        self.base.as_ptr().wrapping_add(vkfd_driver::addr::index(at)).cast()
+        self.base.as_ptr().wrapping_add(vkfd_driver::base::addr::index(at)).cast()
     }
 
     /// Reads a register; acquire.

@@ -8,32 +8,32 @@
 //! | seam | what is behind it |
 //! | --- | --- |
 //! | [`os`] | memory, locks, work items, a clock: one implementation per host, picked in one file |
-//! | [`address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
-//! | [`device_memory`] | data that moves between the two |
-//! | [`files::Files`] | files that calls give to their callers: SMI events, exported buffers |
-//! | [`gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
+//! | [`seams::address_space::AddressSpace`] | a process's CPU memory: interval notifiers, faulting pages in |
+//! | [`seams::device_memory`] | data that moves between the two |
+//! | [`buffers::files::Files`] | files that calls give to their callers: SMI events, exported buffers |
+//! | [`seams::gpu::Gpu`] | the device: page-table roots, TLB flushes, queues, its VRAM |
 //!
 //! The source stands in rooms, from the ground up; a room knows those below it, and asks something
-//! of the one above only through a small trait ([`vmid_owner::VmidOwner`],
+//! of the one above only through a small trait ([`device::vmid_owner::VmidOwner`],
 //! [`userptr::owner::UserptrOwner`], [`svm::owner::SvmOwner`]). `cargo xtask stray` checks that.
 //!
 //! | room | what is in it |
 //! | --- | --- |
-//! | `base`, [`os`] | addresses, page-table entries, errors, the order of locks; the system's services |
-//! | `collections` | tables of handles, an index of intervals, orders by a key, sets of pages |
-//! | `seams` | traits that a host implements |
+//! | [`base`], [`os`] | addresses, page-table entries, errors, the order of locks; the system's services |
+//! | [`collections`] | tables of handles, an index of intervals, orders by a key, sets of pages |
+//! | [`seams`] | traits that a host implements |
 //! | [`topology`] | what clients read of the machine |
 //! | [`device`] | a GPU as the driver keeps it: VMIDs, VRAM and what is in it, limits, event readers |
-//! | `gpuvm`, `queues` | page tables and VMs; queues, eviction, events, faults |
+//! | [`gpuvm`], [`queues`] | page tables and VMs; queues, eviction, events, faults |
 //! | [`userptr`] | ranges of the client's memory: state, index, notifiers, faulting in and committing |
-//! | `buffers` | what a handle stands for: buffer objects, DRM's objects, files of both |
+//! | [`buffers`] | what a handle stands for: buffer objects, DRM's objects, files of both |
 //! | [`svm`] | a process's SVM memory: ranges, windows, blocks |
-//! | `machine` | the driver of one machine, and its parameters |
+//! | [`machine`] | the driver of one machine, and its parameters |
 //! | [`process`] | a process, its restore and fault workers, what it does with its SVM memory |
-//! | `calls`, [`drm`] | KFD's calls; what libdrm asks a render node |
+//! | [`calls`], [`drm`] | KFD's calls; what libdrm asks a render node |
 //!
 //! Every allocation is fallible, every error is an errno with a reason, and the order of locks is
-//! in [`lock_rank`].
+//! in [`base::lock_rank`].
 #![no_std]
 // In a kernel that is built with overflow checks each of these is its end. A module that has some
 // of them left says why they cannot happen; those that a client's arguments come into have none.
@@ -50,34 +50,22 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-mod base;
-mod buffers;
-mod calls;
-mod collections;
+pub mod base;
+pub mod buffers;
+pub mod calls;
+pub mod collections;
 pub mod device;
 pub mod drm;
-mod gpuvm;
-mod machine;
+pub mod gpuvm;
+pub mod machine;
 pub mod os;
 pub mod process;
-mod queues;
-mod seams;
+pub mod queues;
+pub mod seams;
 pub mod svm;
 pub mod topology;
 pub mod userptr;
 
-// A module goes by its own name; the room says where it is and what it may know.
-pub use base::{addr, counters, errno, hook, lock_rank, pte};
-pub use buffers::{bo, dmabuf, files, gem_object, metadata};
-pub use calls::mmap;
-pub use collections::{handle, interval, order, page_bits};
-pub use device::{damping, limit, residency, room, share, smi, vmid_owner, vram};
-pub use gpuvm::{page_table, vm};
-pub use machine::{kfd, options};
-pub use process::{last_error, offsets};
-pub use queues::{event, eviction, fault, queue};
-pub use seams::{address_space, device_memory, event_stream, gpu};
-pub use userptr::{range_set, reach, revalidate, window};
 /// Switches that break the driver on purpose, and fail points.
 pub use vkfd_sabotage as sabotage;
 /// The targets of GPUs, with their numbers in the topology.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target};
 use vkfd_gpu::{
     raw, Bus, BusError, Config, DoorbellPtr, Fabric, FabricAddr, Gpu, HostSpan, Interrupts, PageFault, PhysAddr,
     QueueConfig, QueueError, QueueId, QueueKind, Vmid, Vram,

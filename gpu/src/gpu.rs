@@ -4,26 +4,26 @@
 //! Queue threads use [`Shared`]; the [`Gpu`] owns the threads and ends them when it is dropped. One
 //! mutex guards the table of queues. It is never held while a callback runs or a thread is joined.
 
-use crate::bell::Bell;
-use crate::bus::Bus;
-use crate::config::Config;
-use crate::control::{Control, QueueConfig, Ring};
-use crate::counters::{count, CounterCells, Counters};
-use crate::error::GpuError;
-use crate::fabric::{Fabric, FabricAddr};
-use crate::gart::Gart;
-use crate::ids::{QueueId, Vmid};
-use crate::interrupts::Interrupts;
-use crate::lock::lock;
-use crate::pool::Pool;
-use crate::profile::Profile;
+use crate::base::counters::{count, CounterCells, Counters};
+use crate::base::error::GpuError;
+use crate::base::ids::{QueueId, Vmid};
+use crate::base::interrupts::Interrupts;
+use crate::base::lock::lock;
+use crate::memory::bus::Bus;
+use crate::memory::fabric::{Fabric, FabricAddr};
+use crate::memory::gart::Gart;
+use crate::memory::vram::Vram;
+use crate::memory::walk::{walk, Translation, WalkError};
 use crate::queue::Queue;
 use crate::raw;
-use crate::shared::Shared;
-use crate::view::View;
-use crate::vmid::{FaultOutcome, Slots, VmidState};
-use crate::vram::Vram;
-use crate::walk::{walk, Translation, WalkError};
+use crate::state::bell::Bell;
+use crate::state::config::Config;
+use crate::state::control::{Control, QueueConfig, Ring};
+use crate::state::pool::Pool;
+use crate::state::profile::Profile;
+use crate::state::shared::Shared;
+use crate::state::view::View;
+use crate::state::vmid::{FaultOutcome, Slots, VmidState};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

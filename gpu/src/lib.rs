@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A software GPU behind real page tables.
 //!
-//! The GPU sees memory only through page tables in its VRAM ([`pte`]), in the format of AMD's gfx9,
-//! and caches translations until they are flushed. A driver that leaves a stale entry corrupts
-//! memory, as it would with hardware. It runs SDMA, AQL and PM4 queues, one thread each, and
-//! kernels of AMD's machine code (`vkfd_cu`) on as many threads as there are processors. It knows
-//! nothing of the driver: it reaches system memory through [`Bus`] and the driver through
+//! The GPU sees memory only through page tables in its VRAM ([`memory::pte`]), in the format of
+//! AMD's gfx9, and caches translations until they are flushed. A driver that leaves a stale entry
+//! corrupts memory, as it would with hardware. It runs SDMA, AQL and PM4 queues, one thread each,
+//! and kernels of AMD's machine code (`vkfd_cu`) on as many threads as there are processors. It
+//! knows nothing of the driver: it reaches system memory through [`Bus`] and the driver through
 //! [`Interrupts`].
 //!
 //! The source stands in rooms, from the ground up: `base`, `memory`, `state`, `kernels`, `packets`,
@@ -16,7 +16,7 @@
 //! | [`raw`] | memory accesses that survive SIGSEGV and SIGBUS |
 //! | `vram`, `fabric` | the memory of one GPU, and of all |
 //! | `gart` | the address space of VMID 0 |
-//! | [`pte`], `walk`, `tlb` | address translation |
+//! | [`memory::pte`], `walk`, `tlb` | address translation |
 //! | `vmid` | the gate that suspending and flushing close; documents the access protocol |
 //! | `access` | a queue's port to memory: chunks, faults, retries |
 //! | `view` | a port for callers that are no queue: firmware |
@@ -33,43 +33,36 @@
 mod base;
 mod gpu;
 mod kernels;
-mod memory;
+pub mod memory;
 mod packets;
 mod queue;
 mod state;
 
-// A module goes by its own name; the room says where it is and what it may know.
-use base::{clock, counters, error, fault, futex, ids, interrupts, lock, queue_error, signal_mask};
-use kernels::{compute, engine, hsa_queue, signal, symbol, worker, world};
-pub use memory::pte;
-use memory::{bus, fabric, gart, vram, walk};
-use packets::{aql, pm4, poll, registers, sdma, stream, sub_window};
-use state::{access, bell, config, contain, control, gws, pool, profile, shared, tally, timeline, tlb, view, vmid};
 pub use vkfd_raw as raw;
 
-pub use bus::{Bus, BusError, HostSpan, PhysAddr};
-pub use clock::{clock, CLOCK_HZ};
-pub use config::{Checking, Config, Family, Translate};
-pub use control::{DoorbellPtr, QueueConfig, QueueKind};
-pub use counters::Counters;
-pub use error::GpuError;
-pub use fabric::{Fabric, FabricAddr};
-pub use fault::{Access, FaultReason, PageFault};
-pub use gart::Gart;
+pub use base::clock::{clock, CLOCK_HZ};
+pub use base::counters::Counters;
+pub use base::error::GpuError;
+pub use base::fault::{Access, FaultReason, PageFault};
+pub use base::ids::{QueueId, Vmid, MAX_QUEUES};
+pub use base::interrupts::Interrupts;
+pub use base::queue_error::{KernelError, KernelName, QueueError, WaveAt};
 pub use gpu::Gpu;
-pub use ids::{QueueId, Vmid, MAX_QUEUES};
-pub use interrupts::Interrupts;
-pub use profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};
-pub use queue_error::{KernelError, KernelName, QueueError, WaveAt};
-pub use timeline::{BadRecord, Record, Span, Timeline, Track};
-pub use view::{View, ViewError};
+pub use memory::bus::{Bus, BusError, HostSpan, PhysAddr};
+pub use memory::fabric::{Fabric, FabricAddr};
+pub use memory::gart::Gart;
+pub use memory::vram::{Vram, VramError, VRAM_GRANULE};
+pub use memory::walk::{Translation, WalkError};
+pub use state::config::{Checking, Config, Family, Translate};
+pub use state::control::{DoorbellPtr, QueueConfig, QueueKind};
+pub use state::profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};
+pub use state::timeline::{BadRecord, Record, Span, Timeline, Track};
+pub use state::view::{View, ViewError};
+pub use state::vmid::FaultOutcome;
 pub use vkfd_cu::check;
 pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;
-pub use vmid::FaultOutcome;
-pub use vram::{Vram, VramError, VRAM_GRANULE};
-pub use walk::{Translation, WalkError};
 
 /// The value that a switch of a GPU or its engines has by a name: an operation's, for
 /// [`Switch::Handler`](sabotage::Switch::Handler).

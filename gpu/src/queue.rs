@@ -6,22 +6,22 @@
 //! the latest at its next access, and in every wait. A panic of the thread is such an error, too
 //! (`contain`).
 
-use crate::access::Port;
-use crate::aql::Aql;
-use crate::bell::Idle;
-use crate::compute::Compute;
-use crate::contain::contain;
-use crate::control::{Control, QueueKind};
-use crate::counters::count;
-use crate::error::GpuError;
-use crate::fault::FaultReason;
-use crate::pm4::Pm4;
-use crate::pool;
-use crate::queue_error::Stop;
-use crate::sdma::Sdma;
-use crate::shared::Shared;
-use crate::signal_mask::SignalMask;
-use crate::vmid::SlotClaim;
+use crate::base::counters::count;
+use crate::base::error::GpuError;
+use crate::base::fault::FaultReason;
+use crate::base::queue_error::Stop;
+use crate::base::signal_mask::SignalMask;
+use crate::kernels::compute::Compute;
+use crate::packets::aql::Aql;
+use crate::packets::pm4::Pm4;
+use crate::packets::sdma::Sdma;
+use crate::state::access::Port;
+use crate::state::bell::Idle;
+use crate::state::contain::contain;
+use crate::state::control::{Control, QueueKind};
+use crate::state::pool;
+use crate::state::shared::Shared;
+use crate::state::vmid::SlotClaim;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use vkfd_cu::launch::free_spare;

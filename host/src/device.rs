@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The software GPU as the driver's device: [`vkfd_gpu::Gpu`] behind [`vkfd_driver::gpu::Gpu`], the
-//! frame table as its bus, and its interrupts on their way to the driver.
+//! The software GPU as the driver's device: [`vkfd_gpu::Gpu`] behind
+//! [`vkfd_driver::seams::gpu::Gpu`], the frame table as its bus, and its interrupts on their way to
+//! the driver.
 //!
 //! Two parties hold up a VMID's accesses: the driver (eviction), and the notification source
 //! ([`Pause`]). The GPU's own suspension does not count, so `holds` does: accesses run when neither
@@ -13,12 +14,12 @@ use crate::mm::{Mm, Pause};
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use vkfd_driver::addr::{index, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu as seam;
-use vkfd_driver::gpu::{DmaMemory, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::base::addr::{index, FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os;
 use vkfd_driver::sabotage::{FailPoint, Switch};
+use vkfd_driver::seams::gpu as seam;
+use vkfd_driver::seams::gpu::{DmaMemory, GpuProperties, HwQueue, QueueSpec, Vmid};
 use vkfd_gpu::{BusError, GpuError, HostSpan, QueueError, QueueId};
 
 /// System memory as the GPU reaches it: through the frame table.
@@ -238,7 +239,7 @@ pub fn errno_of(error: &GpuError) -> Errno {
     }
 }
 
-fn refused(error: &GpuError) -> vkfd_driver::errno::Error {
+fn refused(error: &GpuError) -> vkfd_driver::base::errno::Error {
     tracing::debug!(%error, "refused by the GPU");
     errno_of(error).into()
 }
@@ -363,7 +364,7 @@ impl seam::Gpu for HostGpu {
 
     fn alloc_doorbells(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint(FailPoint::AllocDma)?;
-        debug_assert_eq!(bytes, vkfd_driver::vm::DOORBELL_BYTES);
+        debug_assert_eq!(bytes, vkfd_driver::gpuvm::vm::DOORBELL_BYTES);
         Ok(os::arc(SharedMemory::doorbells(self.mm, self.file.as_ref())?)?)
     }
 

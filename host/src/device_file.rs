@@ -26,7 +26,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vkfd_driver::addr::PAGE;
+use vkfd_driver::base::addr::PAGE;
 use vkfd_gpu::raw::memory_file;
 
 const VRAM_BEGIN: u64 = 8 << 40;

@@ -15,10 +15,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, HUGE, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::DmaMemory;
-use vkfd_driver::vm::DOORBELL_BYTES;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PhysAddr, HUGE, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::gpuvm::vm::DOORBELL_BYTES;
+use vkfd_driver::seams::gpu::DmaMemory;
 
 /// The memory.
 pub struct SharedMemory {

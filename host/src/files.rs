@@ -17,12 +17,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vkfd_driver::dmabuf::DmaBuf;
-use vkfd_driver::errno::{Errno, Error, Result};
-use vkfd_driver::event_stream::EventStream;
-use vkfd_driver::files::Files;
+use vkfd_driver::base::errno::{Errno, Error, Result};
+use vkfd_driver::buffers::dmabuf::DmaBuf;
+use vkfd_driver::buffers::files::Files;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::seams::event_stream::EventStream;
 use vkfd_gpu::raw::memory_file;
 
 /// A buffer's file.

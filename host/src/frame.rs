@@ -24,8 +24,8 @@ use crate::table::Table;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, HUGE, PAGE, PAGE_SHIFT};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PhysAddr, HUGE, PAGE, PAGE_SHIFT};
+use vkfd_driver::base::errno::Errno;
 
 /// Deaths after which a dead frame may be used again.
 pub const QUARANTINE: u64 = 65_536;

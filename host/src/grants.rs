@@ -22,10 +22,10 @@ use crate::watch::ProcessMemory;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::limit::Limit;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::device::limit::Limit;
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 
 /// The memory that is granted to one client's processes. As many entries as there are mappings for
 /// it: the window, files of memory, lists that were made one range.

@@ -83,7 +83,7 @@ mod hooks {
     use crate::source::Source;
     use libc::{c_int, c_long, c_void, off_t, size_t};
     use std::cell::Cell;
-    use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+    use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
     use vkfd_sabotage::Switch;
 
     thread_local! {

@@ -22,16 +22,16 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, PAGE};
-use vkfd_driver::address_space::AddressSpace;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, FabricAddr, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::calls::mmap::Mapped;
+use vkfd_driver::device::limit::Limit;
 use vkfd_driver::drm;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::{Gpu, GpuProperties, Interrupts};
-use vkfd_driver::kfd::{Kfd, Options};
-use vkfd_driver::limit::Limit;
-use vkfd_driver::mmap::Mapped;
+use vkfd_driver::machine::kfd::{Kfd, Options};
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::seams::address_space::AddressSpace;
+use vkfd_driver::seams::gpu::{Gpu, GpuProperties, Interrupts};
 use vkfd_driver::targets::Target;
 use vkfd_gpu::check::Ledger;
 
@@ -333,7 +333,7 @@ impl Machine {
         Ok(Self { inner: Arc::new(Inner { mm, kfd, gate, file, timeline: options.timeline.clone(), ledger }) })
     }
 
-    fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::errno::Result<Arc<Kfd>> {
+    fn start_driver(gpus: &[Arc<HostGpu>], options: Options) -> vkfd_driver::base::errno::Result<Arc<Kfd>> {
         let mut seam = os::Vec::with_capacity(gpus.len())?;
         for gpu in gpus {
             let gpu: Arc<dyn Gpu> = gpu.clone();
@@ -526,11 +526,11 @@ pub struct RenderFile {
 struct Caller(ProcessMemory);
 
 impl drm::Caller for Caller {
-    fn read(&self, from: CpuVa, to: &mut [u8]) -> vkfd_driver::errno::Result {
+    fn read(&self, from: CpuVa, to: &mut [u8]) -> vkfd_driver::base::errno::Result {
         self.0.read(from, to)
     }
 
-    fn write(&self, to: CpuVa, from: &[u8]) -> vkfd_driver::errno::Result {
+    fn write(&self, to: CpuVa, from: &[u8]) -> vkfd_driver::base::errno::Result {
         self.0.write(to, from)
     }
 }

@@ -3,9 +3,9 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
-use vkfd_driver::address_space::Access;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::Access;
 
 /// A mapping.
 #[derive(Clone, Copy, Debug)]

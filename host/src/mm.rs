@@ -43,10 +43,10 @@ use crate::{sabotage, sys};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, PAGE};
-use vkfd_driver::address_space::{Access, Faulted, Page};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::interval::IntervalMap;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::collections::interval::IntervalMap;
+use vkfd_driver::seams::address_space::{Access, Faulted, Page};
 use vkfd_sabotage::Switch;
 
 /// Invalidations that can be under way at once; more wait. The last place is the reader thread's
@@ -418,7 +418,7 @@ impl Mm {
         }
     }
 
-    /// See [`vkfd_driver::address_space::AddressSpace::fault`].
+    /// See [`vkfd_driver::seams::address_space::AddressSpace::fault`].
     pub(crate) fn fault(&self, told: &Told, spans: &[CpuSpan], access: Access, pages: &mut [Page]) -> Faulted {
         self.settle();
         let doubt = told.doubt();

@@ -6,7 +6,7 @@ use linux_raw_sys::general::{page_region, pm_scan_arg};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use vkfd_driver::addr::index;
+use vkfd_driver::base::addr::index;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;

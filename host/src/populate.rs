@@ -15,9 +15,9 @@ use crate::{maps, sys};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa};
-use vkfd_driver::address_space::{Access, Faulted};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::{Access, Faulted};
 
 /// The most pieces a call takes (UIO_MAXIOV).
 const BATCH: usize = 1024;

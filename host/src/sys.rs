@@ -7,7 +7,7 @@
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
 
 /// What a raw system call returned, as a result.
 fn result(value: libc::c_long) -> io::Result<u64> {
@@ -38,7 +38,7 @@ pub(crate) fn map_anonymous(bytes: usize, flags: i32) -> io::Result<NonNull<u8>>
 
 /// A private anonymous page.
 pub(crate) fn map_page() -> io::Result<CpuSpan> {
-    let at = map_anonymous(vkfd_driver::addr::index(PAGE), libc::MAP_PRIVATE)?;
+    let at = map_anonymous(vkfd_driver::base::addr::index(PAGE), libc::MAP_PRIVATE)?;
     let at = CpuVa(at.as_ptr().expose_provenance() as u64);
     Ok(CpuSpan::between(at, CpuVa(at.0 + PAGE)))
 }

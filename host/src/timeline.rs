@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use vkfd_driver::event_stream::EventStream;
+use vkfd_driver::seams::event_stream::EventStream;
 use vkfd_gpu::Timeline;
 
 /// All events of a GPU.

@@ -34,8 +34,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::errno::Errno;
 use vkfd_rt::section;
 
 /// Events taken by one read.

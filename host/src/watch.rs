@@ -8,10 +8,10 @@ use crate::mm::Mm;
 use crate::sys;
 use std::any::Any;
 use std::sync::Arc;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
-use vkfd_driver::device_memory::{DeviceMemory, Migration};
-use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, VramOffset, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
+use vkfd_driver::seams::device_memory::{DeviceMemory, Migration};
 
 /// The host's [`Watch`].
 pub struct UserWatch {

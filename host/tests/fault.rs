@@ -6,9 +6,9 @@ mod common;
 
 use common::{memory, protect, serial, unmap, Area, Watched, RW};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Page, Watch};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Page, Watch};
 use vkfd_host::mm::Mm;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
@@ -163,10 +163,10 @@ fn arguments_that_do_not_fit_are_refused() {
         fn span(&self) -> CpuSpan {
             CpuSpan::between(CpuVa(0), CpuVa(PAGE))
         }
-        fn read_begin(&self) -> vkfd_driver::address_space::Seq {
-            vkfd_driver::address_space::Seq(0)
+        fn read_begin(&self) -> vkfd_driver::seams::address_space::Seq {
+            vkfd_driver::seams::address_space::Seq(0)
         }
-        fn read_retry(&self, _: vkfd_driver::address_space::Seq) -> bool {
+        fn read_retry(&self, _: vkfd_driver::seams::address_space::Seq) -> bool {
             false
         }
         fn as_any(&self) -> &dyn std::any::Any {
@@ -226,7 +226,7 @@ fn sequence_numbers_follow_invalidations() {
 
 #[test]
 fn shared_memory_has_two_mappings_of_the_same_pages() {
-    use vkfd_driver::gpu::DmaMemory;
+    use vkfd_driver::seams::gpu::DmaMemory;
     let _one = serial();
     let mm = mm();
     let dma = vkfd_host::dma::SharedMemory::new(mm, None, 4 << 20).unwrap();

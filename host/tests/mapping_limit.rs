@@ -7,8 +7,8 @@ mod common;
 
 use common::{memory, protect, Area, Counter};
 use std::sync::Arc;
-use vkfd_driver::address_space::AddressSpace;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::AddressSpace;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 

@@ -10,9 +10,9 @@ mod moving;
 use common::{advise, pointer, protect, serial, unmap, Area, Watched, RW};
 use moving::{aligned, check, fill, huge_kib, rig, rig_of, rig_on, word, Rig};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
-use vkfd_driver::address_space::{Access, Faulted};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::{Access, Faulted};
 use vkfd_host::MachineOptions;
 use vkfd_sabotage::Switch;
 

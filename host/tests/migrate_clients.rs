@@ -12,7 +12,7 @@ use common::{pointer, protect, serial, unmap, Area, Watched, RW};
 use moving::{aligned, rig, word, Rig};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use vkfd_driver::addr::{index, CpuSpan};
+use vkfd_driver::base::addr::{index, CpuSpan};
 use vkfd_host::sabotage;
 use vkfd_sabotage::Switch;
 

@@ -9,8 +9,8 @@ mod moving;
 use common::{pointer, protect, serial, unmap, Watched, RW};
 use moving::{aligned, check, fill, rig, word};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{index, PAGE};
-use vkfd_driver::address_space::Access;
+use vkfd_driver::base::addr::{index, PAGE};
+use vkfd_driver::seams::address_space::Access;
 
 const MB: u64 = 1 << 20;
 

@@ -13,7 +13,7 @@ mod moving;
 use common::{serial, Area, RW};
 use moving::{aligned, rig, Rig};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_sabotage::Switch;
 
 /// No thread allocates while the event reader waits for it.

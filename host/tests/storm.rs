@@ -8,8 +8,8 @@ mod common;
 use common::{advise, memory, protect, Area, Counter, Watched, RW};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vkfd_driver::address_space::{Access, AddressSpace};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::{Access, AddressSpace};
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 
@@ -81,7 +81,7 @@ fn a_storm_ends() {
             while running() {
                 let blocks: Vec<Vec<u8>> = (0..8).map(|i| vec![1; (256 << 10) + i * 4096]).collect();
                 let at = blocks[0].as_ptr().expose_provenance() as u64 / 4096 * 4096;
-                let hull = vkfd_driver::addr::CpuSpan::new(vkfd_driver::addr::CpuVa(at), 4 << 20).unwrap();
+                let hull = vkfd_driver::base::addr::CpuSpan::new(vkfd_driver::base::addr::CpuVa(at), 4 << 20).unwrap();
                 let watch = memory.watch(hull, Counter::new()).unwrap();
                 drop(blocks);
                 drop(watch);

@@ -7,8 +7,8 @@ mod common;
 
 use common::{advise, memory, pointer, protect, serial, unmap, Area, Watched, RW};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PAGE};
-use vkfd_driver::address_space::Access;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PAGE};
+use vkfd_driver::seams::address_space::Access;
 use vkfd_host::frame::Resolved;
 use vkfd_host::Source;
 
@@ -342,7 +342,7 @@ fn what_no_source_saw_becomes_an_invalidation_when_an_access_fails() {
     mm.lost(pages[5].phys());
     assert_eq!(w.counter.take(), None);
     let (faulted, _) = w.fault_spans(&[area.pages(5, 1)], Access::Write);
-    assert_eq!(faulted.error, Some(vkfd_driver::errno::Errno::EPERM));
+    assert_eq!(faulted.error, Some(vkfd_driver::base::errno::Errno::EPERM));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn sixty_five_thousand_spans_in_one_hull() {
     assert_eq!(w.counter.take(), Some(area.pages(70_000, 10)));
     assert_eq!(w.resolve(pages[35_000].phys()), Resolved::Stale);
     let (faulted, _) = w.fault_spans(&spans, Access::Write);
-    assert_eq!((faulted.spans, faulted.error), (35_000, Some(vkfd_driver::errno::Errno::EFAULT)));
+    assert_eq!((faulted.spans, faulted.error), (35_000, Some(vkfd_driver::base::errno::Errno::EFAULT)));
 }
 
 fn mappings() -> usize {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The seam to the code that maps the BAR: a kernel module over a PCI device, a test over a memfd.
 
-use vkfd_driver::addr::PhysAddr;
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::base::addr::PhysAddr;
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::Arc;
+use vkfd_driver::seams::gpu::DmaMemory;
 
 /// The PCI device as the driver reaches it.
 ///

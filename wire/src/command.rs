@@ -7,8 +7,8 @@
 //! no access that they end is in flight.
 
 use crate::vmid::VmidState;
-use vkfd_driver::addr::{GpuVa, PhysAddr, VramOffset};
-use vkfd_driver::gpu::{HwQueue, QueueKind, Vmid};
+use vkfd_driver::base::addr::{GpuVa, PhysAddr, VramOffset};
+use vkfd_driver::seams::gpu::{HwQueue, QueueKind, Vmid};
 
 /// Words of a command.
 pub const WORDS: usize = 10;

@@ -4,8 +4,8 @@
 //! The driver decodes a copy of the entry and believes nothing: what makes no sense is no interrupt
 //! ([`Interrupt::decode`]).
 
-use vkfd_driver::addr::{page_start, GpuVa};
-use vkfd_driver::gpu::{FaultReason, HwQueue, PageFault, Vmid};
+use vkfd_driver::base::addr::{page_start, GpuVa};
+use vkfd_driver::seams::gpu::{FaultReason, HwQueue, PageFault, Vmid};
 
 /// Words of an entry.
 pub const WORDS: usize = 32;

@@ -103,7 +103,7 @@ pub const REGISTER_BYTES: u64 = 0x1_0000;
 pub const VRAM_ALIGN: u64 = 2 << 20;
 
 /// Most VMIDs a GPU can have.
-pub const MAX_VMIDS: u32 = vkfd_driver::gpu::Vmid::MAX;
+pub const MAX_VMIDS: u32 = vkfd_driver::seams::gpu::Vmid::MAX;
 /// Most queues a GPU can have at a time.
 pub const MAX_QUEUES: u32 = 256;
 

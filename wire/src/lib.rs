@@ -13,7 +13,7 @@
 //! | [`command`] | what the driver asks for: a mailbox each, answered one by one |
 //! | [`vmid`] | an address space's wanted state, which a new device process is told again |
 //! | [`interrupt`] | what the device reports: a ring |
-//! | [`remote`] | [`Remote`]: the driver's side, a [`Gpu`](vkfd_driver::gpu::Gpu) over a [`Bar`] |
+//! | [`remote`] | [`Remote`]: the driver's side, a [`Gpu`](vkfd_driver::seams::gpu::Gpu) over a [`Bar`] |
 //!
 //! # Life and death
 //! Each device process is an *epoch*. The server, which made the BAR and outlives device processes,

@@ -14,7 +14,7 @@
 //! | 47:12 | the root's fabric address |
 //! | 63:48 | version, counts up and wraps |
 
-use vkfd_driver::addr::{FabricAddr, PAGE};
+use vkfd_driver::base::addr::{FabricAddr, PAGE};
 
 const ROOT: u64 = 1 << 0;
 const RETRY: u64 = 1 << 1;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The rooms of a crate's source and their order: a room names only what is in lower ones.
 //!
-//! A room is a module of the crate's root. The root says which module is in which room
-//! (`pub use gpuvm::{page_table, vm};`), and modules name each other as `crate::vm`. Where a room
-//! must ask something of a higher one, it has a trait for that, and the higher one implements it.
-//! Tests, at the end of a file or in a file of their own, may name anything.
+//! A room is a module of the crate's root, and modules name each other by the whole path
+//! (`crate::gpuvm::vm`). A name that the root takes out of a room for users of the crate (`pub use
+//! memory::vram::Vram;`) counts as the room's. Where a room must ask something of a higher one, it
+//! has a trait for that, and the higher one implements it. Tests, at the end of a file or in a file
+//! of their own, may name anything.
 //!
 //! Because the order has no circle, the modules of different rooms do not know each other in a
 //! ring.
@@ -102,6 +103,7 @@ impl Rooms {
             }
             // What comes from a room's module is in that room, too.
             let Some(room) = names.get(from.trim()).cloned() else { continue };
+            let listed = listed.rsplit("::").next().unwrap_or_default();
             for name in listed.trim().trim_matches(['{', '}']).split(',').map(str::trim).filter(|name| !name.is_empty())
             {
                 names.entry(name.into()).or_insert_with(|| room.clone());
@@ -141,7 +143,7 @@ impl Rooms {
 mod tests {
     use super::*;
 
-    const ROOT: &str = "pub mod svm;\npub use gpuvm::{page_table,\n vm};\npub use calls::mmap;\npub use vm::Vm;\n";
+    const ROOT: &str = "pub mod svm;\npub use gpuvm::vm::{Leaves,\n Vm};\npub use calls::mmap;\n";
 
     fn rooms() -> Rooms {
         Rooms::new(&CRATES[0], ROOT)
@@ -150,9 +152,9 @@ mod tests {
     #[test]
     fn a_room_names_only_lower_ones() {
         let rooms = rooms();
-        assert!(rooms.check("process/mod.rs", "use crate::vm::Vm;\nuse crate::svm::Svm;\n").is_empty());
+        assert!(rooms.check("process/mod.rs", "use crate::gpuvm::vm::Vm;\nuse crate::svm::Svm;\n").is_empty());
         assert_eq!(
-            rooms.check("gpuvm/vm.rs", "use crate::page_table::Leaves;\n// crate::mmap\nlet x = crate::mmap::f();\n"),
+            rooms.check("gpuvm/vm.rs", "use crate::Leaves;\n// crate::mmap\nlet x = crate::mmap::f();\n"),
             ["driver/src/gpuvm/vm.rs:3: gpuvm names mmap, which is in calls, not a lower room"]
         );
         assert_eq!(rooms.check("svm/window.rs", "use crate::process::Process;\n").len(), 1);
@@ -178,7 +180,8 @@ mod tests {
                 let (file, directory) = (source.join(format!("{room}.rs")), source.join(room));
                 assert!(file.exists() || directory.join("mod.rs").exists(), "{}{room}", of.source);
             }
-            assert!(rooms.names.len() > 35, "{}: {} names", of.source, rooms.names.len());
+            // A crate without names in its root would have no users.
+            assert!(rooms.names.len() > 10, "{}: {} names", of.source, rooms.names.len());
         }
     }
 }

@@ -8,7 +8,7 @@ use vkfd_asic::pci::bar;
 use vkfd_asic::registers::hub::{gfxhub, mmhub};
 use vkfd_asic::registers::{gc, sdma, system::osssys, Dword};
 use vkfd_asic::{Asic, Host, Shape};
-use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target};
 use vkfd_gpu::{raw, Bus, BusError, Config, FabricAddr, HostSpan, PhysAddr, Units, Vram};
 
 /// Longer than anything takes.

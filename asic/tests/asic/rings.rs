@@ -5,7 +5,7 @@ use crate::rig::*;
 use vkfd_asic::interrupts::{client, source};
 use vkfd_asic::registers::hub::gfxhub;
 use vkfd_asic::registers::{gc, sdma};
-use vkfd_gpu::pte::{Entry, Target};
+use vkfd_gpu::memory::pte::{Entry, Target};
 use vkfd_gpu::sabotage::Switch;
 use vkfd_gpu::PhysAddr;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
 use vkfd_client::{Client, GpuId, Location, Machine, MachineOptions, Strategy, SvmAccess, SvmSet, UserptrRange};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::cell::Memory;
 use crate::rig::Seat;

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::json;
 use vkfd_client::uapi::vkfd::{SvmInfo, SVM_MEMORY_COHERENT, SVM_MEMORY_NONE};
 use vkfd_client::{AllocOptions, Client, GpuId, GpuVa, Kernel, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_host::size;
 
 use super::conclude;

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use vkfd_driver::gpu::GpuProperties;
+use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::topology::{
     discovery, location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
 };

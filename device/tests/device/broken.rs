@@ -9,9 +9,9 @@ use crate::ram::Ram;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{FabricAddr, GpuVa, VramOffset, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::{Gpu, HwQueue, QueueKind, QueueSpec, Vmid};
+use vkfd_driver::base::addr::{FabricAddr, GpuVa, VramOffset, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::gpu::{Gpu, HwQueue, QueueKind, QueueSpec, Vmid};
 use vkfd_wire::command::{Command, Words};
 use vkfd_wire::{layout, Bar, Condition, Limits, Remote};
 
@@ -50,7 +50,7 @@ fn impatient() -> Limits {
 
 fn every_call(remote: &Remote<TestBar>, ram: &Arc<Ram>, n: u64) {
     let vmid = Vmid(1 + u32::try_from(n % 15).unwrap());
-    let doorbells: Arc<dyn vkfd_driver::gpu::DmaMemory> = Arc::new(crate::ram::Dma::new(ram, PAGE).unwrap());
+    let doorbells: Arc<dyn vkfd_driver::seams::gpu::DmaMemory> = Arc::new(crate::ram::Dma::new(ram, PAGE).unwrap());
     let (ring, rptr, wptr) = (GpuVa(0x10_0000), GpuVa(0x20_0000), GpuVa(0x20_0008));
     let spec = QueueSpec { vmid, kind: QueueKind::Sdma, ring, ring_bytes: 4096, rptr, wptr, doorbells, doorbell: 8 };
     match n % 10 {
@@ -267,7 +267,7 @@ fn a_guest_that_sends_nonsense_gets_errors_and_the_device_lives() {
     let mut numbers = Numbers(0xdead_beef_1234_5671);
     let probe = crate::ram::Dma::new(&ram, PAGE).unwrap();
     let attach = {
-        use vkfd_driver::gpu::DmaMemory;
+        use vkfd_driver::seams::gpu::DmaMemory;
         probe.write_u64(0, 99);
         Command::Attach { probe: probe.page(0), nonce: 99 }.encode()
     };
@@ -291,14 +291,14 @@ fn a_guest_that_sends_nonsense_gets_errors_and_the_device_lives() {
         ring_bytes: 4096,
         rptr: GpuVa(0),
         wptr: GpuVa(0),
-        doorbell: vkfd_driver::addr::PhysAddr(1 << 20),
+        doorbell: vkfd_driver::base::addr::PhysAddr(1 << 20),
     };
     assert_eq!(send(1, &Command::AddQueue(queue).encode(), 1), 22, "before anybody has attached");
     assert_eq!(send(2, &attach, 2), 19, "of another epoch");
     assert_eq!(send(3, &attach, 1), 0);
     // Rings and doorbells in real memory, so that queues do run on rubbish.
     for page in 0..64 {
-        let at = vkfd_driver::addr::PhysAddr((1 << 20) + page * PAGE);
+        let at = vkfd_driver::base::addr::PhysAddr((1 << 20) + page * PAGE);
         let rubbish: Vec<u8> = (0..4096).map(|_| numbers.next().to_le_bytes()[0]).collect();
         ram.write(at, &rubbish);
     }

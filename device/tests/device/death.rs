@@ -6,9 +6,9 @@ use crate::machine::{Machine, Place};
 use crate::queue::{noise, Queue, Space};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::{Gpu, QueueKind};
+use vkfd_driver::base::addr::{GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::gpu::{Gpu, QueueKind};
 use vkfd_wire::{layout, Bar, Condition, Limits, Remote};
 
 const RAM_VA: u64 = 0x10_0000_0000;
@@ -24,7 +24,7 @@ fn timed<R>(what: &str, limit: Duration, f: impl FnOnce() -> R) -> R {
     result
 }
 
-fn errno<T>(result: vkfd_driver::errno::Result<T>) -> Option<Errno> {
+fn errno<T>(result: vkfd_driver::base::errno::Result<T>) -> Option<Errno> {
     result.err().map(|error| error.errno)
 }
 
@@ -285,7 +285,7 @@ fn many_deaths_under_load_leave_a_driver_that_works() {
         });
         scope.spawn(|| {
             let ring = space.ram.pages(5);
-            space.map(0x7100_0000_0000, 5, vkfd_driver::pte::Target::System(ring), crate::queue::RW);
+            space.map(0x7100_0000_0000, 5, vkfd_driver::base::pte::Target::System(ring), crate::queue::RW);
             while !stop.load(SeqCst) {
                 // Faults without end: nothing is mapped there.
                 if let Ok(mut queue) = space.queue_on(QueueKind::Sdma, 0x7100_0000_0000, ring) {

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vkfd_device::ivshmem::Setup;
-use vkfd_driver::addr::{index, PhysAddr};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::{DmaMemory, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_driver::base::addr::{index, PhysAddr};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::gpu::{DmaMemory, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_gpu::raw;
 use vkfd_wire::{layout, Bar, Limits, Remote};
 

@@ -7,7 +7,7 @@ use crate::queue::Space;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vkfd_driver::gpu::{QueueKind, Vmid};
+use vkfd_driver::seams::gpu::{QueueKind, Vmid};
 use vkfd_wire::layout::RING_ENTRIES;
 
 const TRAP: u32 = 6;

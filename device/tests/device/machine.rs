@@ -22,8 +22,8 @@ use vkfd_device::device::{Device, Model};
 use vkfd_device::ivshmem::{self, Setup};
 use vkfd_device::ram::{BelowFourGib, GuestRam};
 use vkfd_device::registers::Registers;
-use vkfd_driver::gpu::Interrupts;
 use vkfd_driver::os;
+use vkfd_driver::seams::gpu::Interrupts;
 use vkfd_wire::{layout, Limits, Remote};
 
 pub const VRAM: u64 = 62 << 20;

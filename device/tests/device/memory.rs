@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, PhysAddr, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
-use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PhysAddr, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 use vkfd_gpu::raw;
 
 /// Places of others before one is reused.

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vkfd_driver::addr::{PhysAddr, PAGE};
-use vkfd_driver::errno::Result;
-use vkfd_driver::gpu::{DmaMemory, Gpu, QueueKind, Vmid};
-use vkfd_driver::pte::Target;
+use vkfd_driver::base::addr::{PhysAddr, PAGE};
+use vkfd_driver::base::errno::Result;
+use vkfd_driver::base::pte::Target;
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, QueueKind, Vmid};
 use vkfd_wire::{layout, Bar, Remote};
 
 const QEMU: &str = "qemu-system-x86_64";

@@ -5,11 +5,11 @@ use crate::guest::{until, TestBar};
 use crate::machine::Machine;
 use crate::ram::Ram;
 use std::sync::{Arc, Mutex};
-use vkfd_driver::addr::{FabricAddr, GpuSpan, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::gpu::{DmaMemory, Gpu, HwQueue, QueueKind, QueueSpec, Vmid};
-use vkfd_driver::page_table::{Leaves, PageTable};
-use vkfd_driver::pte::{Target, READABLE, WRITEABLE};
-use vkfd_driver::vram::{Contents, Vram};
+use vkfd_driver::base::addr::{FabricAddr, GpuSpan, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::pte::{Target, READABLE, WRITEABLE};
+use vkfd_driver::device::vram::{Contents, Vram};
+use vkfd_driver::gpuvm::page_table::{Leaves, PageTable};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, HwQueue, QueueKind, QueueSpec, Vmid};
 use vkfd_wire::{Bar, Remote};
 
 pub const RW: u64 = READABLE | WRITEABLE;
@@ -99,7 +99,7 @@ impl<B: Bar + 'static> Space<B> {
     }
 
     /// A queue on a ring that is there already, from its beginning.
-    pub fn queue_on(&self, kind: QueueKind, at: u64, ring: PhysAddr) -> vkfd_driver::errno::Result<Queue<'_, B>> {
+    pub fn queue_on(&self, kind: QueueKind, at: u64, ring: PhysAddr) -> vkfd_driver::base::errno::Result<Queue<'_, B>> {
         let doorbells = self.remote.alloc_dma(2 * PAGE)?;
         let spec = QueueSpec {
             vmid: self.vmid,

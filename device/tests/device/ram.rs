@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tempfile::NamedTempFile;
 use vkfd_device::ram::{BelowFourGib, GuestRam};
-use vkfd_driver::addr::{index, PhysAddr, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::base::addr::{index, PhysAddr, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::seams::gpu::DmaMemory;
 use vkfd_gpu::raw;
 
 pub const BELOW: u64 = 32 << 20;

@@ -17,9 +17,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use vkfd_device::ivshmem;
 use vkfd_device::server::{device_socket, Options, Server};
-use vkfd_driver::addr::{FabricAddr, VramOffset, PAGE};
-use vkfd_driver::gpu::{Gpu, QueueKind};
-use vkfd_driver::pte::Target;
+use vkfd_driver::base::addr::{FabricAddr, VramOffset, PAGE};
+use vkfd_driver::base::pte::Target;
+use vkfd_driver::seams::gpu::{Gpu, QueueKind};
 use vkfd_wire::{layout, Bar, Remote};
 
 #[test]
@@ -73,7 +73,7 @@ fn gpus_of_one_server_reach_each_others_vram() {
     queue.copy(0x20_0000_0000, 0x10_0000_0000, PAGE);
     queue.fence(0x10_0000_0000, 7);
     queue.wait();
-    assert_eq!((ram.load(copy), ram.load(vkfd_driver::addr::PhysAddr(copy.0 + 8))), (0x1234, 0x1235));
+    assert_eq!((ram.load(copy), ram.load(vkfd_driver::base::addr::PhysAddr(copy.0 + 8))), (0x1234, 0x1235));
     assert_eq!(far.read_entry(VramOffset(8192)) & 0xffff_ffff, 7);
     // They live in one process, and end with it.
     program.signal_device(libc::SIGKILL);

@@ -5,7 +5,7 @@
 //! and *which range*, so that a client can ask afterwards (`LAST_ERROR`) instead of bisecting its
 //! list.
 
-use crate::addr::CpuVa;
+use crate::base::addr::CpuVa;
 use vkfd_uapi::vkfd as abi;
 
 /// A Linux error number (positive).

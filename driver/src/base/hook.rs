@@ -2,7 +2,7 @@
 //! A function that a test puts in the driver's way, in builds that have the switches of
 //! [`sabotage`](crate::sabotage). In a release it is of no size, and none is called.
 
-use crate::addr::CpuSpan;
+use crate::base::addr::CpuSpan;
 
 /// A function that a test puts in the driver's way, or none.
 #[derive(Clone, Copy, Debug, Default)]

@@ -12,7 +12,7 @@
 //! | 54 | in a level-0 directory: the entry maps 2 MiB itself |
 //! | 58:57 | memory type: how caches of the GPU treat it |
 
-use crate::addr::{FabricAddr, PhysAddr};
+use crate::base::addr::{FabricAddr, PhysAddr};
 
 /// The entry holds something.
 pub const VALID: u64 = 1 << 0;

@@ -9,21 +9,21 @@
     reason = "pages and bytes of an object, of which its span says that they do not wrap, and of the memory that it has"
 )]
 
-use crate::addr::{CpuSpan, FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
+use crate::base::addr::{CpuSpan, FabricAddr, GpuSpan, HUGE_PAGES, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::base::lock_rank::Rank;
+use crate::base::pte::{self, Target};
+use crate::buffers::metadata::Metadata;
+use crate::device::limit::Charge;
+use crate::device::vram::{Contents, VramBlock};
 use crate::device::Device;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::gpu::DmaMemory;
-use crate::limit::Charge;
-use crate::lock_rank::Rank;
-use crate::metadata::Metadata;
+use crate::gpuvm::vm::{Mapping, Vm};
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
-use crate::pte::{self, Target};
-use crate::revalidate::{self, Missing, Wanted};
 use crate::sabotage::Switch;
+use crate::seams::gpu::DmaMemory;
+use crate::userptr::revalidate::{self, Missing, Wanted};
+use crate::userptr::window::Windows;
 use crate::userptr::{Moving, Reservation, Status, Userptr};
-use crate::vm::{Mapping, Vm};
-use crate::vram::{Contents, VramBlock};
-use crate::window::Windows;
 use core::sync::atomic::{AtomicBool, Ordering};
 use vkfd_uapi::memory as abi;
 
@@ -527,7 +527,7 @@ impl Bo {
     /// registered than there is memory for.
     pub fn serve_fault(&self, gpu: usize, page: u64, write: bool, deadline: os::Time) -> Result<bool> {
         let Some(object) = self.userptr() else { return Ok(false) };
-        if write && object.access() == crate::address_space::Access::Read {
+        if write && object.access() == crate::seams::address_space::Access::Read {
             return Ok(false);
         }
         let inner = self.reserve()?;

@@ -7,8 +7,8 @@
 //!
 //! Limits: within one machine of this driver.
 
-use crate::bo::Backing;
-use crate::metadata::Metadata;
+use crate::buffers::bo::Backing;
+use crate::buffers::metadata::Metadata;
 use crate::os::Arc;
 
 /// Memory that a file stands for.

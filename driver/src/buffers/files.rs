@@ -4,10 +4,10 @@
 //! All of it is about the process that makes the current call. A host that has no such files says
 //! EOPNOTSUPP, and so do the calls then.
 
-use crate::dmabuf::DmaBuf;
-use crate::errno::{Errno, Result};
-use crate::event_stream::EventStream;
+use crate::base::errno::{Errno, Result};
+use crate::buffers::dmabuf::DmaBuf;
 use crate::os::Arc;
+use crate::seams::event_stream::EventStream;
 
 /// The host's files.
 pub trait Files: Send + Sync {

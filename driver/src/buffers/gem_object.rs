@@ -5,12 +5,12 @@
 //! KFD's buffer objects: both become the other through a file (dma-buf). The memory goes with the
 //! last that has it.
 
-use crate::addr::PAGE;
-use crate::bo::{Backing, VramMemory};
+use crate::base::addr::PAGE;
+use crate::base::errno::{Errno, Result};
+use crate::buffers::bo::{Backing, VramMemory};
+use crate::buffers::metadata::Metadata;
+use crate::device::limit::{ChargedDma, Limit};
 use crate::device::Device;
-use crate::errno::{Errno, Result};
-use crate::limit::{ChargedDma, Limit};
-use crate::metadata::Metadata;
 use crate::os::{self, Arc};
 use crate::sabotage::FailPoint;
 use vkfd_uapi::memory as kfd_abi;

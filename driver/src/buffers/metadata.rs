@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What clients note about a buffer for each other.
 
-use crate::errno::Result;
-use crate::lock_rank::Rank;
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex};
 
 /// Bytes of metadata that an object can have.

@@ -6,12 +6,12 @@
 //! are caps, wraparound checks, and reserved fields must be 0.
 
 use super::memory::{Allocated, Request};
-use crate::addr::{CpuVa, PAGE};
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{CpuVa, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
-use crate::range_set::{Builder, RangeSet};
 use crate::sabotage::{FailPoint, Switch};
+use crate::userptr::range_set::{Builder, RangeSet};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, UserptrRange, UserptrRangesHeader};
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_USERPTR_BATCH};
 use vkfd_uapi::pod::{slice_as_bytes_mut, Pod};

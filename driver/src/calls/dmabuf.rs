@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The calls that make files of objects, and objects of files ([`crate::dmabuf`]).
+//! The calls that make files of objects, and objects of files ([`crate::buffers::dmabuf`]).
 
-use crate::addr::{CpuVa, GpuSpan, GpuVa};
-use crate::bo::{Bo, Spec};
-use crate::dmabuf::DmaBuf;
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{CpuVa, GpuSpan, GpuVa};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::bo::{Bo, Spec};
+use crate::buffers::dmabuf::DmaBuf;
+use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc};
-use crate::page_table::VA_END;
 use crate::process::Process;
 use vkfd_uapi::memory as abi;
 

@@ -2,22 +2,22 @@
 //! MEASURE: the host's own time for the pages of a list of ranges, without an object, an entry or a
 //! commit. A benchmark subtracts it from a registration's time.
 //!
-//! Faulting goes as for a registration ([`crate::revalidate`]): the same windows, the same order,
-//! the same chunks. An invalidation meanwhile does not matter, because nobody uses the pages. The
-//! bare fault is the kernel's call and nothing of ours, so it stays the same when our faulting gets
-//! faster.
+//! Faulting goes as for a registration ([`crate::userptr::revalidate`]): the same windows, the same
+//! order, the same chunks. An invalidation meanwhile does not matter, because nobody uses the
+//! pages. The bare fault is the kernel's call and nothing of ours, so it stays the same when our
+//! faulting gets faster.
 //!
-//! Only with diagnosis on ([`crate::kfd::Options`]). The measured memory is charged to the memory
-//! limit meanwhile, and one call at a time pins.
+//! Only with diagnosis on ([`crate::machine::kfd::Options`]). The measured memory is charged to the
+//! memory limit meanwhile, and one call at a time pins.
 
-use crate::addr::{index, CpuSpan, CpuVa, PAGE};
-use crate::address_space::{Access, Invalidate, Page};
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{index, CpuSpan, CpuVa, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
 use crate::process::Process;
-use crate::range_set::RangeSet;
-use crate::revalidate::{CHUNK_PAGES, CHUNK_RANGES};
-use crate::window::Windows;
+use crate::seams::address_space::{Access, Invalidate, Page};
+use crate::userptr::range_set::RangeSet;
+use crate::userptr::revalidate::{CHUNK_PAGES, CHUNK_RANGES};
+use crate::userptr::window::Windows;
 use core::time::Duration;
 use vkfd_uapi::vkfd as abi;
 
@@ -119,7 +119,7 @@ impl Process {
 
     fn fault_for_measure(
         &self,
-        watch: &dyn crate::address_space::Watch,
+        watch: &dyn crate::seams::address_space::Watch,
         spans: &[CpuSpan],
         pages: &mut [Page],
     ) -> Result {

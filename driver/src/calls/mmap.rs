@@ -6,13 +6,13 @@
 //! render node takes the offsets that ALLOC returned. Where the host keeps what clients map in a
 //! file that they have open, all offsets are that file's.
 
-use crate::addr::{VramOffset, PAGE};
-use crate::bo::{Backing, VramMemory};
-use crate::errno::{Errno, Result};
-use crate::gpu::DmaMemory;
-use crate::offsets::Shown;
+use crate::base::addr::{VramOffset, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::buffers::bo::{Backing, VramMemory};
 use crate::os::{Arc, Vec};
+use crate::process::offsets::Shown;
 use crate::process::Process;
+use crate::seams::gpu::DmaMemory;
 use vkfd_uapi::mmap as abi;
 
 /// Memory to map, in order.

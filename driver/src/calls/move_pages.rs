@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! MOVE: pages to a GPU's memory and back, on request and without any policy. For diagnosis and
-//! tests, and only where that is on ([`crate::kfd::Options`]).
+//! tests, and only where that is on ([`crate::machine::kfd::Options`]).
 //!
 //! What is there is evicted like SVM memory when VRAM runs out, and faulted in from there by a
 //! thread that has the addresses registered. It is for memory that is in no SVM range: of a range,
@@ -14,20 +14,20 @@
 //! restored. Objects come in the order of their numbers, so that two moves do not wait for each
 //! other. An object that is made meanwhile is not kept, and has its pages where it finds them.
 
-use crate::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
-use crate::address_space::Access;
-use crate::bo::Bo;
-use crate::counters::SvmCounters as Counters;
+use crate::base::addr::{block_start, index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use crate::base::counters::SvmCounters as Counters;
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::bo::Bo;
+use crate::device::residency::Granule;
+use crate::device::vram::Contents;
 use crate::device::Device;
-use crate::device_memory::DeviceMemory;
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc, Vec};
-use crate::page_table::VA_END;
 use crate::process::Process;
-use crate::residency::Granule;
+use crate::seams::address_space::Access;
+use crate::seams::device_memory::DeviceMemory;
 use crate::svm::block;
 use crate::userptr;
-use crate::vram::Contents;
 use vkfd_uapi::vkfd as abi;
 
 /// What is not faulted in as long as this is there.

@@ -3,8 +3,8 @@
 //! handler, tiling, the runtime's announcement to a debugger. They are checked as KFD checks them,
 //! and answered truthfully; nothing follows from them.
 
-use crate::addr::CpuVa;
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::CpuVa;
+use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::process::Process;
 use vkfd_uapi::process as abi;
 

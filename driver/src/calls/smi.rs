@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! SMI_EVENTS: a client gets a file of a GPU's events ([`crate::smi`]).
+//! SMI_EVENTS: a client gets a file of a GPU's events ([`crate::device::smi`]).
 
-use crate::errno::Result;
-use crate::event_stream::EventStream;
+use crate::base::errno::Result;
 use crate::os::Arc;
 use crate::process::Process;
+use crate::seams::event_stream::EventStream;
 
 impl Process {
     /// Gives the host all events of a GPU that are about this process. ENOSPC as for a file.

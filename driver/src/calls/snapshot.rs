@@ -6,11 +6,11 @@
 //! its time, and the list need not be of one moment. O(entries asked for), at most `MAX_ITEMS`,
 //! plus finding where to begin; a call looks at signals between steps.
 
-use crate::addr::{CpuVa, GpuVa, PAGE};
-use crate::bo::{Backing, Bo};
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{CpuVa, GpuVa, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::bo::{Backing, Bo};
+use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc, Vec};
-use crate::page_table::VA_END;
 use crate::process::Process;
 use crate::userptr::Status;
 use vkfd_uapi::pod::{slice_as_bytes, Pod};

@@ -4,7 +4,7 @@
 //! An entry is reserved before its object is built and filled afterwards, so that building needs no
 //! lock. Guarded by its owner's lock.
 
-use crate::errno::{Errno, Result};
+use crate::base::errno::{Errno, Result};
 use crate::os::Vec;
 
 enum Slot<T> {

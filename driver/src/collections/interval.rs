@@ -13,7 +13,7 @@
     reason = "numbers of nodes of the tree itself; intervals are given with their ends"
 )]
 
-use crate::errno::Result;
+use crate::base::errno::Result;
 use crate::os::Vec;
 
 const NIL: u32 = u32::MAX;
@@ -139,7 +139,7 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
             Node { start, end, highest_end: end, priority: self.seed, left: NIL, right: NIL, value: Some(value) };
         let at = if self.free == NIL {
             // NIL itself is never an index: that many nodes do not fit in memory.
-            let at = u32::try_from(self.nodes.len()).map_err(|_| crate::errno::Errno::ENOMEM)?;
+            let at = u32::try_from(self.nodes.len()).map_err(|_| crate::base::errno::Errno::ENOMEM)?;
             self.nodes.push(node)?;
             at
         } else {

@@ -14,8 +14,8 @@
     reason = "digits are masked to their table, whose sums are numbers of things that are there"
 )]
 
-use crate::addr::index;
-use crate::errno::{Errno, Result};
+use crate::base::addr::index;
+use crate::base::errno::{Errno, Result};
 use crate::os::Vec;
 
 const DIGIT_BITS: u32 = 11;

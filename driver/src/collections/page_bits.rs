@@ -6,7 +6,7 @@
     reason = "512 bits, of which callers name those of a block"
 )]
 
-use crate::addr::HUGE_PAGES;
+use crate::base::addr::HUGE_PAGES;
 use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
 
 const WORDS: usize = 8;
@@ -98,7 +98,7 @@ impl PageBits {
 }
 
 const fn word(page: u64) -> usize {
-    crate::addr::index(page / 64)
+    crate::base::addr::index(page / 64)
 }
 
 macro_rules! combine {

@@ -10,8 +10,8 @@
 //! Guarded by the notifier lock ([`crate::svm::window`]).
 #![expect(clippy::arithmetic_side_effects, reason = "a count that is bounded where it is used")]
 
+use crate::collections::page_bits::PageBits;
 use crate::os::Time;
-use crate::page_bits::PageBits;
 use core::time::Duration;
 
 /// How much to and fro is too much.

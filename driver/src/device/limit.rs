@@ -2,7 +2,7 @@
 //! The system-memory limit of all processes together, for registered and GTT memory.
 //!
 //! As in KFD: RAM less 1/64 of it less 1.5 GiB, counted per byte asked for, also where ranges
-//! overlap. A machine may have another limit ([`Options::gtt`](crate::options::Options)).
+//! overlap. A machine may have another limit ([`Options::gtt`](crate::machine::options::Options)).
 //!
 //! The registered memory of a process may have an account of its own, if something else bounds that
 //! memory: a guest's is bounded by the guest's RAM. Then GTT memory alone counts against the
@@ -12,10 +12,10 @@
 //! files of it, objects made of those, the events on a signal page, and a client's mapping
 //! ([`ChargedDma`]). The client's memory is charged as long as it is registered.
 
-use crate::addr::PhysAddr;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::gpu::DmaMemory;
+use crate::base::addr::PhysAddr;
+use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc};
+use crate::seams::gpu::DmaMemory;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The account.

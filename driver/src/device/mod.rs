@@ -12,16 +12,16 @@ pub mod smi;
 pub mod vmid_owner;
 pub mod vram;
 
-use crate::addr::PAGE;
-use crate::device_memory;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::gpu::{Gpu, GpuProperties, Vmid};
-use crate::lock_rank::Rank;
+use crate::base::addr::PAGE;
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::base::lock_rank::Rank;
+use crate::device::residency::Residency;
+use crate::device::vmid_owner::VmidOwner;
+use crate::device::vram::Vram;
 use crate::os::{Arc, Mutex, Vec};
-use crate::residency::Residency;
 use crate::sabotage::FailPoint;
-use crate::vmid_owner::VmidOwner;
-use crate::vram::Vram;
+use crate::seams::device_memory;
+use crate::seams::gpu::{Gpu, GpuProperties, Vmid};
 
 /// A VMID.
 struct Slot {

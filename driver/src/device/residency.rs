@@ -6,9 +6,10 @@
 //! was handed to the host knows its seat, so that [`DeviceMemory::released`] finds it, for any last
 //! user of the page.
 //!
-//! Where room is needed ([`room`](crate::room)), the `LOT` coldest granules are brought back,
-//! largest first (each costs one call, so the large ones cost less a page). That happens without
-//! any lock of the driver: the process whose memory it is learns of it as of any invalidation.
+//! Where room is needed ([`room`](crate::device::room)), the `LOT` coldest granules are brought
+//! back, largest first (each costs one call, so the large ones cost less a page). That happens
+//! without any lock of the driver: the process whose memory it is learns of it as of any
+//! invalidation.
 //!
 //! First by the granule's addresses in the address space that it came from. The rest then belongs
 //! to others (a forked child, or the same process at another address, after mremap). It is evicted
@@ -22,17 +23,17 @@
     reason = "pages of VRAM and of granules, which seats know; nothing in here is a client's number"
 )]
 
-use crate::addr::{index, CpuSpan, VramOffset, PAGE};
-use crate::address_space::AddressSpace;
-use crate::counters::SvmCounters;
+use crate::base::addr::{index, CpuSpan, VramOffset, PAGE};
+use crate::base::counters::SvmCounters;
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
+use crate::collections::handle::Handles;
+use crate::collections::page_bits::{PageBits, BLOCK_PAGES};
+use crate::device::smi::{Event, Who};
 use crate::device::Device;
-use crate::device_memory::DeviceMemory;
-use crate::errno::Result;
-use crate::handle::Handles;
-use crate::lock_rank::Rank;
 use crate::os::{self, Arc, Mutex, Vec};
-use crate::page_bits::{PageBits, BLOCK_PAGES};
-use crate::smi::{Event, Who};
+use crate::seams::address_space::AddressSpace;
+use crate::seams::device_memory::DeviceMemory;
 use core::sync::atomic::{AtomicU32, Ordering};
 use vkfd_uapi::smi::{MIGRATE_TRIGGER_PAGEFAULT_CPU, MIGRATE_TRIGGER_TTM_EVICTION};
 use vkfd_uapi::svm::SVM_LOCATION_UNDEFINED;
@@ -486,7 +487,7 @@ impl DeviceMemory for Device {
     }
 
     fn coherent(&self) -> bool {
-        self.memory_kind() == crate::device_memory::Kind::Coherent
+        self.memory_kind() == crate::seams::device_memory::Kind::Coherent
     }
 
     fn came_back(&self, at: VramOffset, pages: u64) {

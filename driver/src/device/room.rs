@@ -2,16 +2,16 @@
 //! Room in a GPU's VRAM: SVM memory gives way to any process's buffer objects, to page tables, and
 //! to other SVM memory. SVM may have a limit of its own.
 //!
-//! The coldest granules go first ([`residency`](crate::residency)), until there is room. Each is
-//! tried once a call, so a call ends. No lock is held meanwhile. Pages that are taken for SVM
-//! memory count against its limit from then on, as a `Promise` until the host is offered them.
+//! The coldest granules go first ([`residency`](crate::device::residency)), until there is room.
+//! Each is tried once a call, so a call ends. No lock is held meanwhile. Pages that are taken for
+//! SVM memory count against its limit from then on, as a `Promise` until the host is offered them.
 #![expect(clippy::arithmetic_side_effects, reason = "pages that granules have brought back")]
 
-use crate::addr::PAGE;
+use crate::base::addr::PAGE;
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::device::vram::{Contents, VramBlock};
 use crate::device::Device;
-use crate::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
-use crate::vram::{Contents, VramBlock};
 use core::time::Duration;
 
 /// Most lots of granules in one call.

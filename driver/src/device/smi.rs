@@ -12,11 +12,11 @@
 //! Limits: events of other processes are not given, whatever the mask asks for; of processes that
 //! start and end neither.
 
-use crate::errno::{Errno, Result};
-use crate::event_stream::EventStream;
-use crate::lock_rank::Rank;
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::Rank;
+use crate::device::share;
 use crate::os::{self, Arc, Mutex, Vec};
-use crate::share;
+use crate::seams::event_stream::EventStream;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::smi as abi;

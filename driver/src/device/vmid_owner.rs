@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a device asks of the process that a VMID is of.
 
-use crate::gpu::{HwQueue, PageFault};
+use crate::seams::gpu::{HwQueue, PageFault};
 
 /// The process that has a VMID. The device is below processes and knows them as this.
 pub trait VmidOwner: Send + Sync {

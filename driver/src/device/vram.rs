@@ -16,12 +16,12 @@
     reason = "pages are below their number, which fits 32 bits, and blocks are those of the allocator itself"
 )]
 
-use crate::addr::{index, VramOffset, PAGE};
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::gpu::Gpu;
-use crate::lock_rank::Rank;
+use crate::base::addr::{index, VramOffset, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::base::lock_rank::Rank;
 use crate::os::{Mutex, Vec};
 use crate::sabotage::FailPoint;
+use crate::seams::gpu::Gpu;
 
 const NIL: u32 = u32::MAX;
 const ORDERS: usize = 19; // up to 1 GiB blocks

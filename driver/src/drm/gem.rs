@@ -8,7 +8,7 @@
 //! they have allocated without addresses (HIP's virtual memory), or were given by others (dma-buf).
 //!
 //! The lock of rank `Gem` guards handles and mappings. What the CPU can map is in a table of its
-//! own, which is read with the address space's lock held ([`crate::mmap`]).
+//! own, which is read with the address space's lock held ([`crate::calls::mmap`]).
 //!
 //! Limits: GPU addresses only once the file is bound (EINVAL before), for whole mappings (no CLEAR,
 //! no REPLACE, no partially resident memory: EOPNOTSUPP). An import looks for a file's buffer among
@@ -16,20 +16,20 @@
 //! no userptr objects here; KFD has those.
 
 use super::Argument;
-use crate::addr::{GpuSpan, GpuVa, PAGE};
-use crate::bo::{Backing, Bo, Spec};
+use crate::base::addr::{GpuSpan, GpuVa, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::Rank;
+use crate::buffers::bo::{Backing, Bo, Spec};
+use crate::buffers::dmabuf::DmaBuf;
+use crate::buffers::gem_object::{allocate, GemObject, Wanted, DOMAIN_GTT, DOMAIN_VRAM, NO_CPU_ACCESS};
+use crate::buffers::metadata::{Metadata, Noted, METADATA_BYTES};
+use crate::calls::mmap::Mapped;
+use crate::collections::handle::Handles;
 use crate::device::Device;
-use crate::dmabuf::DmaBuf;
-use crate::errno::{Errno, Result};
-use crate::gem_object::{allocate, GemObject, Wanted, DOMAIN_GTT, DOMAIN_VRAM, NO_CPU_ACCESS};
-use crate::handle::Handles;
-use crate::kfd::Kfd;
-use crate::lock_rank::Rank;
-use crate::metadata::{Metadata, Noted, METADATA_BYTES};
-use crate::mmap::Mapped;
-use crate::offsets::{Offsets, Shown};
+use crate::gpuvm::page_table::VA_END;
+use crate::machine::kfd::Kfd;
 use crate::os::{self, Arc, Mutex, Vec};
-use crate::page_table::VA_END;
+use crate::process::offsets::{Offsets, Shown};
 use crate::process::Process;
 use vkfd_uapi::memory as kfd_abi;
 

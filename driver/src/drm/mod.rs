@@ -8,13 +8,13 @@
 mod gem;
 
 use self::gem::Objects;
-use crate::addr::CpuVa;
-use crate::errno::{Errno, Result};
-use crate::gpu::GpuProperties;
-use crate::kfd::Kfd;
-use crate::mmap::Mapped;
+use crate::base::addr::CpuVa;
+use crate::base::errno::{Errno, Result};
+use crate::calls::mmap::Mapped;
+use crate::machine::kfd::Kfd;
 use crate::os::Arc;
 use crate::process::Process;
+use crate::seams::gpu::GpuProperties;
 use crate::topology::Model;
 use vkfd_uapi::drm::{Call, TYPE};
 use vkfd_uapi::ioctl::Command;

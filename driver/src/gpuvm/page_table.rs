@@ -22,13 +22,13 @@
     reason = "indices are masked to a table, addresses are of spans below VA_END, which whoever makes a reservation checks, and counts are of pages in them"
 )]
 
-use crate::addr::{index, GpuSpan, GpuVa, VramOffset, HUGE as BLOCK, HUGE_PAGES, PAGE, PAGE_SHIFT};
-use crate::address_space::Page;
-use crate::errno::Result;
-use crate::gpu::Gpu;
+use crate::base::addr::{index, GpuSpan, GpuVa, VramOffset, HUGE as BLOCK, HUGE_PAGES, PAGE, PAGE_SHIFT};
+use crate::base::errno::Result;
+use crate::base::pte::{self, Target};
+use crate::device::vram::{Vram, VramBlock};
 use crate::os::{Arc, Vec};
-use crate::pte::{self, Target};
-use crate::vram::{Vram, VramBlock};
+use crate::seams::address_space::Page;
+use crate::seams::gpu::Gpu;
 
 const NIL: u32 = u32::MAX;
 const ENTRIES: usize = 512;
@@ -115,7 +115,7 @@ impl PageTable {
         };
         if parent != NIL {
             let base = self.gpu.properties().vram_base;
-            let entry = pte::directory(crate::addr::FabricAddr(base.0 + at.0));
+            let entry = pte::directory(crate::base::addr::FabricAddr(base.0 + at.0));
             let pde = self.entry(parent, slot);
             let above = &mut self.tables[parent as usize];
             above.children[slot as usize] = number;
@@ -288,7 +288,7 @@ impl Leaves {
 
     fn point_at_table(gpu: &dyn Gpu, leaf: Leaf) {
         let base = gpu.properties().vram_base;
-        gpu.write_entries(leaf.pde, pte::directory(crate::addr::FabricAddr(base.0 + leaf.ptb.0)), 0, 1);
+        gpu.write_entries(leaf.pde, pte::directory(crate::base::addr::FabricAddr(base.0 + leaf.ptb.0)), 0, 1);
     }
 
     /// The entry of a page of the span; of a huge entry the part that maps the page. For tests.

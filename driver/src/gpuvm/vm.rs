@@ -8,15 +8,15 @@
     reason = "where a table is in VRAM, of which the device was checked to say no nonsense"
 )]
 
-use crate::addr::{FabricAddr, GpuSpan, GpuVa, PAGE};
+use crate::base::addr::{FabricAddr, GpuSpan, GpuVa, PAGE};
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
+use crate::device::vmid_owner::VmidOwner;
 use crate::device::Device;
-use crate::errno::Result;
-use crate::gpu::{DmaMemory, Gpu, Vmid};
-use crate::lock_rank::Rank;
+use crate::gpuvm::page_table::{Leaves, PageTable};
 use crate::os::{Arc, Mutex};
-use crate::page_table::{Leaves, PageTable};
 use crate::sabotage::{Switch, Switches};
-use crate::vmid_owner::VmidOwner;
+use crate::seams::gpu::{DmaMemory, Gpu, Vmid};
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::mmap;
 
@@ -154,7 +154,7 @@ impl Vm {
     }
 
     /// Where the root table is, for walks.
-    pub fn root(&self) -> crate::addr::VramOffset {
+    pub fn root(&self) -> crate::base::addr::VramOffset {
         self.table.lock().root()
     }
 

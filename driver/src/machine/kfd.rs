@@ -2,14 +2,14 @@
 //! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell
 //! it.
 
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::files::{Files, NoFiles};
+use crate::device::limit::Limit;
+use crate::device::vmid_owner::VmidOwner;
 use crate::device::Device;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::files::{Files, NoFiles};
-use crate::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
-use crate::limit::Limit;
-pub use crate::options::Options;
+pub use crate::machine::options::Options;
 use crate::os::{self, Arc, Vec};
-use crate::vmid_owner::VmidOwner;
+use crate::seams::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// At most so many GPUs: a mapping's GPUs are a bitmap of this width.

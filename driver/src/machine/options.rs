@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How the driver behaves: a kernel module's parameters.
 
-use crate::addr::CpuSpan;
-use crate::damping::Damping;
-use crate::device_memory;
-use crate::hook::Hook;
+use crate::base::addr::CpuSpan;
+use crate::base::hook::Hook;
+use crate::device::damping::Damping;
 use crate::sabotage::{Switch, Switches};
-use crate::window::WindowPolicy;
+use crate::seams::device_memory;
+use crate::userptr::window::WindowPolicy;
 use core::time::Duration;
 
 /// How the driver behaves; a kernel module's parameters.

@@ -2,14 +2,14 @@
 //! `os` for the Linux host: the kernel's own objects behind the driver's interface.
 //!
 //! Locks are `struct mutex`, with one lockdep class a rank, so that a sanitizer kernel checks the
-//! order of [`crate::lock_rank`] on every acquisition. [`System`] is the part that exists once a
-//! module: the workqueue, and lockdep's knowledge of reclaim. It is made before anything else
-//! of the driver and dropped last.
+//! order of [`crate::base::lock_rank`] on every acquisition. [`System`] is the part that exists
+//! once a module: the workqueue, and lockdep's knowledge of reclaim. It is made before anything
+//! else of the driver and dropped last.
 //!
 //! Limits: delays are rounded up to the kernel's tick.
 
-use crate::errno::{Errno, Error, Result};
-use crate::lock_rank::Rank;
+use crate::base::errno::{Errno, Error, Result};
+use crate::base::lock_rank::Rank;
 use crate::sabotage::FailPoint;
 use core::fmt;
 use core::ops::{Deref, DerefMut};

@@ -12,8 +12,8 @@
 extern crate std;
 
 use super::prim::{self, thread, Instant};
-use crate::errno::{Errno, Result};
-use crate::lock_rank::{self, Rank};
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::{self, Rank};
 use crate::sabotage::FailPoint;
 use core::cell::{Cell, RefCell};
 use core::fmt;

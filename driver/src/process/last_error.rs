@@ -4,8 +4,8 @@
 //! A table of fixed size; a thread that fails when it is full takes the place of the one that
 //! failed longest ago. Guarded by a lock of rank `Error`.
 
-use crate::errno::{Error, Result};
-use crate::lock_rank::Rank;
+use crate::base::errno::{Error, Result};
+use crate::base::lock_rank::Rank;
 use crate::os::{self, Mutex, Vec};
 
 const THREADS: usize = 64;

@@ -5,13 +5,13 @@
 //! of a process and of an object. So what can be mapped is in a table with a lock of its own (rank
 //! `Offset`).
 
-use crate::bo::Bo;
-use crate::errno::Result;
-use crate::gem_object::GemObject;
-use crate::gpu::DmaMemory;
-use crate::interval::IntervalMap;
-use crate::lock_rank::Rank;
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
+use crate::buffers::bo::Bo;
+use crate::buffers::gem_object::GemObject;
+use crate::collections::interval::IntervalMap;
 use crate::os::{self, Arc, Mutex};
+use crate::seams::gpu::DmaMemory;
 
 /// Client mmap offsets of VRAM and GTT objects begin here, as DRM's do.
 const FIRST_OFFSET: u64 = 4 << 30;

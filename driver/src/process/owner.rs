@@ -3,21 +3,21 @@
 //! SVM memory.
 
 use super::Process;
-use crate::addr::CpuSpan;
-use crate::address_space::AddressSpace;
-use crate::counters::Counters;
-use crate::errno::Result;
-use crate::eviction::{self, Eviction};
-use crate::gpu::{HwQueue, PageFault};
-use crate::kfd::Kfd;
-use crate::limit::Limit;
+use crate::base::addr::CpuSpan;
+use crate::base::counters::Counters;
+use crate::base::errno::Result;
+use crate::device::limit::Limit;
+use crate::device::smi::{Event, Who};
+use crate::device::vmid_owner::VmidOwner;
+use crate::machine::kfd::Kfd;
 use crate::os::{self, Arc};
+use crate::queues::eviction::{self, Eviction};
 use crate::sabotage::Switches;
-use crate::smi::{Event, Who};
+use crate::seams::address_space::AddressSpace;
+use crate::seams::gpu::{HwQueue, PageFault};
 use crate::svm::owner::SvmOwner;
 use crate::svm::Svm;
 use crate::userptr::owner::UserptrOwner;
-use crate::vmid_owner::VmidOwner;
 
 impl Kfd {
     /// A process opens the device: an object with no VM yet.

@@ -3,13 +3,13 @@
 //! XNACK on: a worker restores what the device wants and lets it retry; what cannot be had is
 //! reported.
 
-use crate::addr::PAGE;
-use crate::errno::Errno;
-use crate::gpu::{FaultReason, PageFault};
+use crate::base::addr::PAGE;
+use crate::base::errno::Errno;
+use crate::device::smi::Event;
+use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc};
-use crate::page_table::VA_END;
 use crate::process::Process;
-use crate::smi::Event;
+use crate::seams::gpu::{FaultReason, PageFault};
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
 use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
 

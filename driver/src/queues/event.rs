@@ -10,11 +10,11 @@
 //! A lock of rank `Event` guards the table; one condition wakes all waiters, and each checks its
 //! own events.
 
-use crate::errno::{Errno, Result};
-use crate::gpu::{DmaMemory, Gpu};
-use crate::handle::Handles;
-use crate::lock_rank::Rank;
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::Rank;
+use crate::collections::handle::Handles;
 use crate::os::{self, Arc, Condvar, Mutex, MutexGuard, Vec};
+use crate::seams::gpu::{DmaMemory, Gpu};
 use core::time::Duration;
 use vkfd_uapi::event as abi;
 use vkfd_uapi::pod::Pod;
@@ -426,14 +426,14 @@ mod tests {
         fn bytes(&self) -> u64 {
             self.0.lock().len() as u64 * 8
         }
-        fn page(&self, _: u64) -> crate::addr::PhysAddr {
-            crate::addr::PhysAddr(0)
+        fn page(&self, _: u64) -> crate::base::addr::PhysAddr {
+            crate::base::addr::PhysAddr(0)
         }
         fn write_u64(&self, at: u64, value: u64) {
-            self.0.lock()[crate::addr::index(at / 8)] = value;
+            self.0.lock()[crate::base::addr::index(at / 8)] = value;
         }
         fn read_u64(&self, at: u64) -> u64 {
-            self.0.lock()[crate::addr::index(at / 8)]
+            self.0.lock()[crate::base::addr::index(at / 8)]
         }
         fn as_any(&self) -> &dyn core::any::Any {
             self

@@ -13,10 +13,10 @@
 //! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made
 //! beforehand.
 
-use crate::errno::Result;
-use crate::gpu::{Gpu, Vmid};
-use crate::lock_rank::Rank;
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
+use crate::seams::gpu::{Gpu, Vmid};
 
 /// Object numbers that wait, and the VMs whose queues stop.
 pub struct State {

@@ -4,10 +4,10 @@
 //! Devices call in on their own threads; a lock of rank `Event` guards the list. The process's
 //! worker serves them.
 
-use crate::errno::{Errno, Result};
-use crate::gpu::PageFault;
-use crate::lock_rank::Rank;
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::Rank;
 use crate::os::{Mutex, Vec};
+use crate::seams::gpu::PageFault;
 
 /// Faults in the order in which they came, with the number of their GPU. There are no more than
 /// queues: each waits for its answer.

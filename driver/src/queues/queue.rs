@@ -4,13 +4,13 @@
 //! Guarded by the process lock, except that a hardware queue is ended without it: that waits for
 //! the queue.
 
-use crate::addr::GpuVa;
+use crate::base::addr::GpuVa;
+use crate::base::errno::Result;
+use crate::collections::handle::Handles;
 use crate::device::QueueShare;
-use crate::errno::Result;
-use crate::gpu::{FaultReason, HwQueue, PageFault};
-use crate::handle::Handles;
+use crate::gpuvm::vm::Vm;
 use crate::os::{Arc, Vec};
-use crate::vm::Vm;
+use crate::seams::gpu::{FaultReason, HwQueue, PageFault};
 use vkfd_uapi::vkfd as abi_vkfd;
 
 /// Whether a queue takes packets.

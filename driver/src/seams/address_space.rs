@@ -17,11 +17,11 @@
 //! unnoticed.
 #![expect(clippy::arithmetic_side_effects, reason = "ends of parts of a span are at most its own end")]
 
-use crate::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, VramOffset, PAGE};
-use crate::device_memory::{DeviceMemory, Migration};
-use crate::errno::{Errno, Result};
+use crate::base::addr::{CpuSpan, CpuVa, FabricAddr, PhysAddr, VramOffset, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::base::pte::Target;
 use crate::os::Arc;
-use crate::pte::Target;
+use crate::seams::device_memory::{DeviceMemory, Migration};
 use core::time::Duration;
 
 /// What the device wants to do with the pages.
@@ -207,7 +207,7 @@ pub trait AddressSpace: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// What kinds of migration there are here. See [`crate::device_memory`].
+    /// What kinds of migration there are here. See [`crate::seams::device_memory`].
     fn migration(&self) -> Migration {
         Migration::default()
     }
@@ -272,7 +272,7 @@ pub trait AddressSpace: Send + Sync {
             return Some(span);
         }
         let last = span.end().0;
-        let start = (span.start().0..last).step_by(crate::addr::index(PAGE)).find(|at| mapped(*at, PAGE))?;
+        let start = (span.start().0..last).step_by(crate::base::addr::index(PAGE)).find(|at| mapped(*at, PAGE))?;
         let (mut end, mut more) = (start + PAGE, PAGE);
         while end + more <= last && mapped(end, more) {
             end += more;
@@ -296,7 +296,7 @@ pub trait AddressSpace: Send + Sync {
         true
     }
 
-    /// Its user: scarce resources are shared between users ([`crate::share`]).
+    /// Its user: scarce resources are shared between users ([`crate::device::share`]).
     fn user(&self) -> u32 {
         0
     }

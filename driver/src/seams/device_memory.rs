@@ -11,9 +11,9 @@
 //! `migrate_to_device`. If a page moves there, the host owns it, through any number of forks and
 //! mappings. The host gives it back by [`DeviceMemory::released`] when the last use has gone: moved
 //! back, unmapped, or the process exited. Faulting a span returns the pages' present places
-//! ([`crate::address_space::Page::target`]).
+//! ([`crate::seams::address_space::Page::target`]).
 
-use crate::addr::VramOffset;
+use crate::base::addr::VramOffset;
 
 /// What a host can move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The seam to files of events: see [`crate::files::Files::event_stream`].
+//! The seam to files of events: see [`crate::buffers::files::Files::event_stream`].
 
 /// A file that a client reads lines from, and to which it writes which lines it wants.
 pub trait EventStream: Send + Sync {

@@ -6,8 +6,8 @@
 //! accesses in flight (bounded by one chunk). They neither allocate nor take a lock that an access
 //! holds.
 
-use crate::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
-use crate::errno::Result;
+use crate::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset};
+use crate::base::errno::Result;
 use crate::os::Arc;
 use vkfd_targets::Model;
 

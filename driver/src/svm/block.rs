@@ -27,15 +27,15 @@
 use super::block_state::{BlockState, Map};
 use super::view::View;
 use super::window::{State, Window, WINDOW};
-use crate::addr::{index, CpuSpan, GpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
-use crate::address_space::Watch;
-use crate::errno::{Errno, Error, RangeAt, Reason, Result};
-use crate::lock_rank::Rank;
+use crate::base::addr::{index, CpuSpan, GpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
+use crate::base::errno::{Errno, Error, RangeAt, Reason, Result};
+use crate::base::lock_rank::Rank;
+use crate::collections::page_bits::PageBits;
+use crate::device::residency::Granule;
+use crate::gpuvm::vm::Vm;
 use crate::os::{self, Arc, Mutex, MutexGuard, Time};
-use crate::page_bits::PageBits;
-use crate::residency::Granule;
 use crate::sabotage::Switch;
-use crate::vm::Vm;
+use crate::seams::address_space::Watch;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 

@@ -21,14 +21,14 @@
     reason = "a block is 512 pages; sizes of what is in memory"
 )]
 
-use crate::addr::index;
-use crate::address_space::Page;
-use crate::damping::Bounces;
-use crate::errno::Result;
+use crate::base::addr::index;
+use crate::base::errno::Result;
+use crate::collections::page_bits::{PageBits, BLOCK_PAGES};
+use crate::device::damping::Bounces;
+use crate::gpuvm::page_table::Leaves;
+use crate::gpuvm::vm::Vm;
 use crate::os::{Arc, Vec};
-use crate::page_bits::{PageBits, BLOCK_PAGES};
-use crate::page_table::Leaves;
-use crate::vm::Vm;
+use crate::seams::address_space::Page;
 
 /// A block's entries on one GPU.
 pub struct Map {

@@ -12,7 +12,7 @@
 //!
 //! As only one such loop runs in a block, one bitmap says of each page what a generation would, and
 //! an invalidation costs only the pages it hits. The order of the first two steps is that of
-//! [`crate::revalidate`], for the same reason.
+//! [`crate::userptr::revalidate`], for the same reason.
 //!
 //! Only requested pages are looked at, and only their failures are errors. Failures of other memory
 //! in the same block belong to the callers that request it. Entries are written for all pages that
@@ -26,13 +26,13 @@
 use super::block::{Block, Reserved};
 use super::block_state::{BlockState, Map};
 use super::view::View;
-use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
-use crate::address_space::{Access, Page};
-use crate::errno::{Errno, Result};
+use crate::base::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::base::pte;
+use crate::collections::page_bits::{PageBits, BLOCK_PAGES};
 use crate::os::{self, Time, Vec};
-use crate::page_bits::{PageBits, BLOCK_PAGES};
-use crate::pte;
 use crate::sabotage::{FailPoint, Switch};
+use crate::seams::address_space::{Access, Page};
 use core::time::Duration;
 
 /// What is to be faulted in and mapped.
@@ -152,7 +152,13 @@ impl<'a> Pass<'a> {
         CpuSpan::between(CpuVa(start), CpuVa(start + pages * PAGE))
     }
 
-    fn fault(&mut self, seq: crate::address_space::Seq, todo: PageBits, access: Access, found: &mut Found) -> Result {
+    fn fault(
+        &mut self,
+        seq: crate::seams::address_space::Seq,
+        todo: PageBits,
+        access: Access,
+        found: &mut Found,
+    ) -> Result {
         if todo.is_empty() {
             return Ok(());
         }

@@ -11,8 +11,8 @@
 //! | [`block_state`] | what is known of their pages, and their entries |
 //! | [`owner`] | the process, as a trait |
 //! | [`fetch`] | faulting them in |
-//! | [`crate::residency`] | which are there, coldest first; making room |
-//! | [`crate::damping`] | pages that go to and fro |
+//! | [`crate::device::residency`] | which are there, coldest first; making room |
+//! | [`crate::device::damping`] | pages that go to and fro |
 //! | [`crate::process::svm`] | what a process does with all this: calls, faults, migration, restore |
 //!
 //! Attributes are of ranges, and ranges split and merge as calls have it. Everything that costs is
@@ -38,15 +38,15 @@ use self::ranges::SvmRanges;
 use self::table::Watched;
 use self::view::View;
 use self::window::{windows_of, Window};
-use crate::addr::{CpuSpan, CpuVa};
-use crate::address_space::AddressSpace;
-use crate::counters::SvmCounters as Counters;
-use crate::errno::Result;
-use crate::limit::{Charge, Limit};
-use crate::lock_rank::Rank;
+use crate::base::addr::{CpuSpan, CpuVa};
+use crate::base::counters::SvmCounters as Counters;
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
+use crate::collections::page_bits::PageBits;
+use crate::device::limit::{Charge, Limit};
+use crate::gpuvm::vm::Vm;
 use crate::os::{self, Arc, Mutex, Vec};
-use crate::page_bits::PageBits;
-use crate::vm::Vm;
+use crate::seams::address_space::AddressSpace;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) struct Inner {

@@ -2,9 +2,9 @@
 //! What SVM memory asks of the process that it belongs to.
 
 use super::Svm;
-use crate::address_space::AddressSpace;
+use crate::device::smi::{Event, Who};
 use crate::os::Arc;
-use crate::smi::{Event, Who};
+use crate::seams::address_space::AddressSpace;
 use crate::userptr::owner::UserptrOwner;
 
 /// The process of SVM memory. SVM is below processes and knows them as this: what a userptr object

@@ -5,7 +5,7 @@
 //! Finding is O(log ranges), changing O(ranges). Guarded by [`super::Svm`]'s lock.
 
 use super::attributes::Attributes;
-use crate::errno::Result;
+use crate::base::errno::Result;
 use crate::os::Vec;
 
 /// A range.

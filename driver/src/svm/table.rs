@@ -28,12 +28,12 @@ use super::block_state::BlockState;
 use super::owner::SvmOwner;
 use super::window::{windows_of, Window, WINDOW};
 use super::{Inner, Svm, SvmRanges};
-use crate::addr::{CpuSpan, CpuVa, HUGE};
-use crate::address_space::{Invalidate, Watch};
-use crate::errno::{Errno, Result};
+use crate::base::addr::{CpuSpan, CpuVa, HUGE};
+use crate::base::errno::{Errno, Result};
+use crate::device::residency::Granule;
 use crate::os::{self, Arc};
-use crate::residency::Granule;
 use crate::sabotage::{FailPoint, Switch};
+use crate::seams::address_space::{Invalidate, Watch};
 use core::time::Duration;
 
 /// A window with its notifier.

@@ -3,11 +3,11 @@
 #![expect(clippy::indexing_slicing, reason = "by GPU number, of those that the process was made with")]
 
 use super::attributes::Attributes;
-use crate::address_space::Page;
-use crate::errno::Result;
+use crate::base::errno::Result;
+use crate::base::pte;
+use crate::collections::page_bits::PageBits;
 use crate::os::Vec;
-use crate::page_bits::PageBits;
-use crate::pte;
+use crate::seams::address_space::Page;
 use vkfd_uapi::svm as abi;
 
 /// What holds for which pages.

@@ -29,14 +29,14 @@ use super::block::Block;
 use super::block_state::{BlockState, Map};
 use super::owner::SvmOwner;
 use super::Svm;
-use crate::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
-use crate::address_space::Invalidate;
-use crate::errno::{Errno, Result};
-use crate::lock_rank::Rank;
+use crate::base::addr::{index, CpuSpan, CpuVa, HUGE, HUGE_PAGES, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::base::lock_rank::Rank;
+use crate::collections::page_bits::PageBits;
+use crate::device::smi::Event;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
-use crate::page_bits::PageBits;
 use crate::sabotage::Switch;
-use crate::smi::Event;
+use crate::seams::address_space::Invalidate;
 use vkfd_uapi::smi as abi;
 
 /// Bytes that a notifier watches.

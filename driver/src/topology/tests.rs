@@ -2,7 +2,7 @@
 extern crate std;
 
 use super::*;
-use crate::addr::FabricAddr;
+use crate::base::addr::FabricAddr;
 use std::collections::BTreeMap;
 use std::format;
 use std::string::{String, ToString};

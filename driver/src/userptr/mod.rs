@@ -4,15 +4,15 @@
 //!
 //! Each range has a *generation*, raised by every invalidation that touches it, and a *status*.
 //! Pages are faulted in without a lock and used only if the range's generation has not changed (see
-//! [`crate::revalidate`]). So each range has its own validity: an invalidation beside it costs
-//! nothing, one inside costs one range. The whole batch has no sequence number that could keep a
-//! registration from ever finishing.
+//! [`crate::userptr::revalidate`]). So each range has its own validity: an invalidation beside it
+//! costs nothing, one inside costs one range. The whole batch has no sequence number that could
+//! keep a registration from ever finishing.
 //!
 //! Invalid ranges are linked into a list through an array, so that the callback allocates nothing
 //! and a restore visits only them.
 //!
 //! * XNACK off: the callback marks the ranges, and if the object is mapped stops the process's
-//!   queues ([`crate::eviction`]). Entries stay, stopped queues are the barrier.
+//!   queues ([`crate::queues::eviction`]). Entries stay, stopped queues are the barrier.
 //! * XNACK on: the callback clears the ranges' entries and flushes; the device faults, and the
 //!   fault handler restores.
 //!
@@ -32,16 +32,16 @@ pub mod revalidate;
 pub mod window;
 
 use self::owner::UserptrOwner;
-use crate::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
-use crate::address_space::{Access, Invalidate, Page};
-use crate::errno::Result;
-use crate::lock_rank::Rank;
+use crate::base::addr::{index, CpuSpan, CpuVa, GpuVa, PAGE};
+use crate::base::errno::Result;
+use crate::base::lock_rank::Rank;
+use crate::base::pte;
+use crate::gpuvm::vm::Mapping;
 use crate::os::{Arc, Mutex, MutexGuard, Vec};
-use crate::pte;
-use crate::range_set::RangeSet;
-use crate::reach::Reach;
 use crate::sabotage::Switch;
-use crate::vm::Mapping;
+use crate::seams::address_space::{Access, Invalidate, Page};
+use crate::userptr::range_set::RangeSet;
+use crate::userptr::reach::Reach;
 use core::sync::atomic::{AtomicU32, Ordering};
 use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_USERPTR;
 
@@ -98,8 +98,8 @@ pub struct State {
 /// The notifier lock, held.
 pub type Guard<'a> = MutexGuard<'a, State>;
 
-/// The object's reservation ([`crate::bo`]), as far as userptr must know that it is held: a thread
-/// that has a reference to it holds that lock.
+/// The object's reservation ([`crate::buffers::bo`]), as far as userptr must know that it is held:
+/// a thread that has a reference to it holds that lock.
 pub struct Reservation(());
 
 impl Reservation {
@@ -261,7 +261,7 @@ impl Userptr {
         lacks
     }
 
-    fn evict(&self, state: &mut State, eviction: &mut crate::eviction::State, blockable: bool) {
+    fn evict(&self, state: &mut State, eviction: &mut crate::queues::eviction::State, blockable: bool) {
         if !core::mem::replace(&mut state.waiting, true) {
             eviction.wait(self.number);
         }

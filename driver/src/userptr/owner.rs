@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a userptr object asks of the process that it belongs to.
 
-use crate::addr::CpuSpan;
-use crate::address_space::AddressSpace;
-use crate::counters::Counters;
-use crate::eviction::{self, Eviction};
+use crate::base::addr::CpuSpan;
+use crate::base::counters::Counters;
+use crate::queues::eviction::{self, Eviction};
 use crate::sabotage::Switches;
+use crate::seams::address_space::AddressSpace;
 
 /// An object's process. Userptr is below processes and knows them as this.
 pub trait UserptrOwner: Send + Sync {

@@ -12,9 +12,9 @@
     reason = "numbers of ranges that are there; pages and bytes of all together were summed with checks when the list was read"
 )]
 
-use crate::addr::{CpuSpan, CpuVa, PAGE};
-use crate::errno::{Errno, Error, RangeAt, Reason, Result};
-use crate::order;
+use crate::base::addr::{CpuSpan, CpuVa, PAGE};
+use crate::base::errno::{Errno, Error, RangeAt, Reason, Result};
+use crate::collections::order;
 use crate::os::Vec;
 
 #[derive(Clone, Copy)]

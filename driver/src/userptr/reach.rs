@@ -10,7 +10,7 @@
 //!
 //! Guarded by the object's notifier lock. O(1).
 
-use crate::addr::HUGE_PAGES;
+use crate::base::addr::HUGE_PAGES;
 
 /// Blocks remembered.
 const LATELY: usize = 4;

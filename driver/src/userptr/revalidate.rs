@@ -28,14 +28,14 @@
     reason = "numbers of ranges and pages of a set that was checked; a host answers with no more spans than it was given"
 )]
 
-use crate::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
-use crate::address_space::{Page, Seq, Watch};
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{index, CpuSpan, CpuVa, HUGE_PAGES, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::os::{self, Arc, Vec};
-use crate::reach::Block;
 use crate::sabotage::{FailPoint, Switch};
+use crate::seams::address_space::{Page, Seq, Watch};
+use crate::userptr::reach::Block;
+use crate::userptr::window::Windows;
 use crate::userptr::{InvalidList, Reservation, State, Status, Userptr};
-use crate::window::Windows;
 use core::time::Duration;
 
 /// Most pages and ranges faulted in at a time.

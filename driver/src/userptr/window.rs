@@ -8,11 +8,11 @@
 //! index. `PerRange` gives each range a notifier of its own, to compare with.
 #![expect(clippy::indexing_slicing, reason = "there is a window for each range")]
 
-use crate::addr::{CpuSpan, CpuVa};
-use crate::address_space::{AddressSpace, Invalidate, Watch};
-use crate::errno::Result;
+use crate::base::addr::{CpuSpan, CpuVa};
+use crate::base::errno::Result;
 use crate::os::{Arc, Vec};
-use crate::range_set::RangeSet;
+use crate::seams::address_space::{AddressSpace, Invalidate, Watch};
+use crate::userptr::range_set::RangeSet;
 
 /// At most so many windows a clustered object has.
 pub const MAX_WINDOWS: usize = 64;
@@ -134,8 +134,8 @@ fn cluster(ranges: &RangeSet, gap: u64) -> Result<Option<Vec<CpuSpan>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::PAGE;
-    use crate::range_set::Builder;
+    use crate::base::addr::PAGE;
+    use crate::userptr::range_set::Builder;
 
     fn ranges(starts: impl IntoIterator<Item = u64>) -> RangeSet {
         let mut b = Builder::new(4).unwrap();

@@ -13,9 +13,9 @@ use shuttle::thread;
 use sim::interleaved::{check, with, Accesses};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::Arc;
-use vkfd_driver::addr::GpuVa;
-use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::GpuVa;
+use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
 
 const VA: u64 = 0x10_0000_0000;
 const LIST: [(u64, u64); 3] = [(200, 2), (100, 1), (300, 1)];

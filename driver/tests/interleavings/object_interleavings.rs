@@ -14,11 +14,11 @@ use shuttle::rand::{thread_rng, Rng};
 use sim::interleaved::{at_random, check, until_found, Accesses, Owner};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::Arc;
-use vkfd_driver::device_memory::Kind;
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::device::vram::Contents;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::{Switch, Switches};
-use vkfd_driver::vram::Contents;
+use vkfd_driver::seams::device_memory::Kind;
+use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::vkfd::{MoveArgs, MOVE, MOVE_TO_GPU, MOVE_TO_SYSTEM};
 

@@ -16,12 +16,12 @@ use sim::interleaved::{at_random, check, until_found, with, Accesses, Owner};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
-use vkfd_driver::damping::Damping;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::device::damping::Damping;
+use vkfd_driver::device::vram::Contents;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::{Switch, Switches};
-use vkfd_driver::vram::Contents;
+use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_uapi::svm::*;
 
 /// The last block of a window.

@@ -12,10 +12,10 @@ use crate::sim;
 use sim::interleaved::{check, with, Accesses};
 use sim::{Rig, GPU_ID};
 use std::sync::Arc;
-use vkfd_driver::damping::Damping;
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
-use vkfd_driver::vram::Contents;
+use vkfd_driver::device::damping::Damping;
+use vkfd_driver::device::vram::Contents;
+use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_uapi::svm::*;
 
 const AT: u64 = 0x10_0000;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use sim::svm::AT;
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
-use vkfd_driver::addr::{CpuVa, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::{CpuVa, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection::kill_after;
 use vkfd_uapi::batch::UserptrRange;
 use vkfd_uapi::command as c;
@@ -259,7 +259,7 @@ fn somebody_takes_the_room_again_and_again_and_the_call_ends() {
     rig.mm.after_move_out(move |_| {
         let device = kfd.devices()[0].clone();
         let free = device.vram().available() / PAGE;
-        let memory = vkfd_driver::bo::VramMemory::new(&device, free).unwrap();
+        let memory = vkfd_driver::buffers::bo::VramMemory::new(&device, free).unwrap();
         mine.lock().unwrap().push(memory);
         drop(process);
     });

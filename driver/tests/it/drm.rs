@@ -5,10 +5,10 @@ use crate::sim;
 
 use sim::{Rig, GPU_ID};
 use std::cell::RefCell;
-use vkfd_driver::addr::CpuVa;
+use vkfd_driver::base::addr::CpuVa;
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::drm::{Caller, RenderFile};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::machine::kfd::Options;
 
 /// Memory from 0x1000 on.
 struct Memory(RefCell<Vec<u8>>);

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use sim::svm::AT;
 use sim::{Rig, GPU_ID};
-use vkfd_driver::addr::{CpuVa, PAGE};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::{CpuVa, PAGE};
+use vkfd_driver::machine::kfd::Options;
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::vkfd;

@@ -6,11 +6,11 @@ use crate::sim;
 
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::cell::RefCell;
-use vkfd_driver::addr::{CpuVa, PAGE};
+use vkfd_driver::base::addr::{CpuVa, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::calls::mmap::Mapped;
 use vkfd_driver::drm::{Caller, RenderFile};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::kfd::Options;
-use vkfd_driver::mmap::Mapped;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection::fail_nth;
 use vkfd_uapi::memory::{
     AllocMemoryOfGpuArgs, ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs, ALLOC_MEM_FLAGS_PUBLIC,

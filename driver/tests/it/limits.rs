@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use sim::svm::AT;
 use sim::user::OfUser;
 use sim::{Rig, GPU_ID};
-use vkfd_driver::addr::{CpuVa, GpuVa, VramOffset, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::event::Waited;
-use vkfd_driver::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::{CpuVa, GpuVa, VramOffset, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::queues::event::Waited;
+use vkfd_driver::seams::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY, EVENT_SIGNAL};
 use vkfd_uapi::memory::*;
@@ -348,7 +348,7 @@ fn registers_are_not_shared() {
         let flags = ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_MMIO_REMAP;
         let (_, offset) = alloc_at(process, VA, PAGE, flags).unwrap();
         match process.mmap(offset, PAGE).unwrap() {
-            vkfd_driver::mmap::Mapped::Dma(memory, 0) => memory.page(0),
+            vkfd_driver::calls::mmap::Mapped::Dma(memory, 0) => memory.page(0),
             _ => panic!("not memory of the driver's"),
         }
     };
@@ -439,7 +439,7 @@ fn vram_comes_without_what_others_had_in_it() {
 /// Where a VRAM object is.
 fn pieces(process: &Process, offset: u64, pages: u64) -> os::Vec<(VramOffset, u64)> {
     match process.mmap(offset, pages * PAGE).unwrap() {
-        vkfd_driver::mmap::Mapped::Vram { pieces, .. } => pieces,
-        vkfd_driver::mmap::Mapped::Dma(..) => panic!("not VRAM"),
+        vkfd_driver::calls::mmap::Mapped::Vram { pieces, .. } => pieces,
+        vkfd_driver::calls::mmap::Mapped::Dma(..) => panic!("not VRAM"),
     }
 }

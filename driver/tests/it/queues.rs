@@ -6,8 +6,8 @@ use crate::sim;
 
 use sim::svm::{rig, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
-use vkfd_driver::addr::PAGE;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::PAGE;
+use vkfd_driver::base::errno::Errno;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::queue::{
     CreateQueueArgs, UpdateQueueArgs, MAX_QUEUE_PERCENTAGE, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA,

@@ -8,12 +8,12 @@ use crate::sim;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sim::{Rig, GPU_ID};
-use vkfd_driver::addr::GpuVa;
-use vkfd_driver::event::Waited;
-use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::GpuVa;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::queues::event::Waited;
+use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_uapi::event::{EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY};
 use vkfd_uapi::pod::Pod;
 

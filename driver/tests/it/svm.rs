@@ -6,10 +6,10 @@ use crate::sim;
 use sim::svm::{rig, xnack_rig, Refused, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::Ordering;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
-use vkfd_driver::page_table::VA_END;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::gpuvm::page_table::VA_END;
+use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
 use vkfd_uapi::svm::*;
 

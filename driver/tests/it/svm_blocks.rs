@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{sync_channel, SyncSender};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use vkfd_driver::address_space::{Invalidate, Watch};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::device::residency::Granule;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::{Arc, Time};
-use vkfd_driver::residency::Granule;
+use vkfd_driver::seams::address_space::{Invalidate, Watch};
+use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_driver::svm::block::Block;
 use vkfd_driver::svm::block_state::BlockState;
 use vkfd_driver::svm::window::Window;
@@ -326,14 +326,14 @@ fn threads_with_memory_of_their_own_in_one_block() {
 /// Nobody learns of anything.
 struct Deaf;
 impl Invalidate for Deaf {
-    fn invalidate(&self, _: vkfd_driver::addr::CpuSpan, _: bool) -> bool {
+    fn invalidate(&self, _: vkfd_driver::base::addr::CpuSpan, _: bool) -> bool {
         true
     }
 }
 
 #[test]
 fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
-    use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE};
+    use vkfd_driver::base::addr::{CpuSpan, CpuVa, HUGE};
     let rig = rig();
     let window = Window::new(rig.process.as_svm_owner().unwrap(), AT * 4096).unwrap();
     let watch: Arc<dyn Watch> = rig.process.mm().watch(window.span(), Arc::new(Deaf)).unwrap();

@@ -6,7 +6,7 @@ use crate::sim;
 
 use sim::svm::AT;
 use sim::{Rig, GPU_ID};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_uapi::svm::*;
 
 /// One GPU, and memory on it.

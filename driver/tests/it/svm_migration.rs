@@ -8,12 +8,12 @@ use sim::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vkfd_driver::damping::Damping;
-use vkfd_driver::device_memory::Kind;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::event_stream::EventStream;
-use vkfd_driver::kfd::Options;
-use vkfd_driver::vram::Contents;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::device::damping::Damping;
+use vkfd_driver::device::vram::Contents;
+use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::device_memory::Kind;
+use vkfd_driver::seams::event_stream::EventStream;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -163,9 +163,9 @@ fn pages_that_come_back_together_are_counted_by_granule() {
     events.lines();
     // A host may have several pages at once: here all of both granules, which lie one after the
     // other, and what is nobody's.
-    let first = (0..).map(|page| vkfd_driver::addr::VramOffset(page * 4096));
+    let first = (0..).map(|page| vkfd_driver::base::addr::VramOffset(page * 4096));
     let at = first.take(4096).find(|at| sim::migrate::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap()).unwrap();
-    use vkfd_driver::device_memory::DeviceMemory;
+    use vkfd_driver::seams::device_memory::DeviceMemory;
     device.came_back(at, 1024);
     let counters = rig.svm_counters();
     assert_eq!((counters.migrations_out.get(), counters.pages_out.get()), (2, 1024));
@@ -175,7 +175,7 @@ fn pages_that_come_back_together_are_counted_by_granule() {
     assert_eq!(cpu(&lines[0]), format!("{here} ffffffff:ffffffff 2"), "{lines:?}");
     assert_eq!(cpu(&lines[1]), format!("{here} 2 0"), "{lines:?}");
     assert_eq!(lines.len(), 4, "{lines:?}");
-    device.came_back(vkfd_driver::addr::VramOffset(4095 * 4096), 10);
+    device.came_back(vkfd_driver::base::addr::VramOffset(4095 * 4096), 10);
     assert_eq!((counters.pages_out.get(), device.vram().available() / 4096), (1024, free));
 }
 
@@ -469,7 +469,7 @@ fn buffer_objects_of_any_process_make_svm_memory_give_way() {
             gpu_id: GPU_ID,
             flags: ALLOC_MEM_FLAGS_VRAM,
         };
-        let at = vkfd_driver::addr::CpuVa(std::ptr::from_mut(&mut args) as u64);
+        let at = vkfd_driver::base::addr::CpuVa(std::ptr::from_mut(&mut args) as u64);
         process.ioctl(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, at).map(|()| args.handle).map_err(|e| e.errno)
     };
     alloc(&other, 1000).unwrap();

@@ -4,8 +4,8 @@
 use crate::sim;
 
 use sim::{Rig, GPU_ID};
-use vkfd_driver::kfd::Options;
-use vkfd_driver::vram::Contents;
+use vkfd_driver::device::vram::Contents;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.

@@ -7,7 +7,7 @@ use crate::sim;
 use sim::svm::{rig, xnack_rig, AT};
 use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, Ordering};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
 use vkfd_uapi::svm::*;
 
 #[test]

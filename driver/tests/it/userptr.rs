@@ -7,10 +7,10 @@ use sim::{Rig, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vkfd_driver::errno::{Errno, Reason};
-use vkfd_driver::gpu::FaultReason;
-use vkfd_driver::kfd::Options;
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::base::errno::{Errno, Reason};
+use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_driver::userptr::window::WindowPolicy;
 use vkfd_uapi::pod::Pod;
 
 const VA: u64 = 0x10_0000_0000;

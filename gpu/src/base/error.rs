@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Why a call to the GPU failed.
 
-use crate::ids::{QueueId, Vmid, MAX_QUEUES};
+use crate::base::ids::{QueueId, Vmid, MAX_QUEUES};
 use crate::raw;
 use std::io;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Page faults: what an access wanted, and why it could not.
 
-use crate::ids::{QueueId, Vmid};
+use crate::base::ids::{QueueId, Vmid};
 use std::fmt;
 
 /// What an access wanted to do.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whom the GPU interrupts.
 
-use crate::fault::PageFault;
-use crate::ids::{QueueId, Vmid};
-use crate::queue_error::QueueError;
+use crate::base::fault::PageFault;
+use crate::base::ids::{QueueId, Vmid};
+use crate::base::queue_error::QueueError;
 
 /// Interrupts to the driver. Called from queue threads, outside any access and with no GPU lock
 /// held; any method of the GPU may be called from within.

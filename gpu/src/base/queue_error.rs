@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Why a queue halts, and which kernel did it.
 
-use crate::fault::PageFault;
+use crate::base::fault::PageFault;
 use crate::raw;
 use std::fmt;
 use vkfd_cu::launch::LaunchError;

@@ -5,9 +5,9 @@
 //! A launch begins with an invalidation of the instruction cache, as a packet's acquire fence asks
 //! for: code that was written before is seen.
 
-use crate::config::Translate;
-use crate::profile::Profile;
-use crate::shared::Shared;
+use crate::state::config::Translate;
+use crate::state::profile::Profile;
+use crate::state::shared::Shared;
 use std::sync::Arc;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{check, fast, Exit, Group, Wave, World};

@@ -12,9 +12,9 @@
 //! the structure, and sets the signal to zero. Then firmware reads the structure again. Memory that
 //! the runtime wants back after one launch is told by another bit when the launch is over.
 
-use crate::access::Port;
-use crate::queue_error::Stop;
-use crate::signal;
+use crate::base::queue_error::Stop;
+use crate::kernels::signal;
+use crate::state::access::Port;
 use vkfd_cu::launch::Scratch;
 use vkfd_isa::Target;
 

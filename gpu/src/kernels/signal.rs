@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! HSA signals as `amd_hsa_signal.h` lays them out (`amd_signal_t`, 64 bytes).
 
-use crate::access::Port;
-use crate::queue_error::Stop;
+use crate::base::queue_error::Stop;
+use crate::state::access::Port;
 
 /// Byte offset of the value.
 pub(crate) const VALUE: u64 = 8;

@@ -6,17 +6,17 @@
 //! launches wake nobody, and large ones use all processors. With one thread there are no workers,
 //! and a queue runs its groups in a fixed order.
 
-use crate::access::Port;
-use crate::contain::contain;
-use crate::control::Control;
-use crate::engine::Engine;
-use crate::lock::lock;
-use crate::pool::{self, Failed, Failure, Job};
-use crate::queue_error::Stop;
-use crate::shared::Shared;
-use crate::signal_mask::SignalMask;
-use crate::tally::Tally;
-use crate::world::{Halt, Surroundings};
+use crate::base::lock::lock;
+use crate::base::queue_error::Stop;
+use crate::base::signal_mask::SignalMask;
+use crate::kernels::engine::Engine;
+use crate::kernels::world::{Halt, Surroundings};
+use crate::state::access::Port;
+use crate::state::contain::contain;
+use crate::state::control::Control;
+use crate::state::pool::{self, Failed, Failure, Job};
+use crate::state::shared::Shared;
+use crate::state::tally::Tally;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

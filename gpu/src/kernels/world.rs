@@ -7,12 +7,12 @@
 //! thread that waits for its end marks the slot as wanted, and engines look at that mark. Faults
 //! are settled as those of any queue.
 
-use crate::access::{Port, PANIC_IN_KERNEL, PANIC_IN_WORKER};
-use crate::clock::{clock, cycles};
-use crate::fault::{Access, FaultReason};
-use crate::queue_error::Stop;
-use crate::tally::{Counts, Tally};
-use crate::vmid::Epoch;
+use crate::base::clock::{clock, cycles};
+use crate::base::fault::{Access, FaultReason};
+use crate::base::queue_error::Stop;
+use crate::state::access::{Port, PANIC_IN_KERNEL, PANIC_IN_WORKER};
+use crate::state::tally::{Counts, Tally};
+use crate::state::vmid::Epoch;
 use std::time::Duration;
 use vkfd_cu::launch::Dispatch;
 use vkfd_cu::{Detour, Miss, Span, World};

@@ -5,7 +5,7 @@
 //! largest VRAM. A page-table entry without the SYSTEM bit holds a fabric address, so any GPU can
 //! map any VRAM. Immutable after creation.
 
-use crate::vram::{Vram, VramError};
+use crate::memory::vram::{Vram, VramError};
 use std::fmt;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! It has no directories: an aperture on the VRAM, and one flat table for a range of addresses
 //! besides (the graphics address remapping table).
 
-use crate::fabric::FabricAddr;
+use crate::memory::fabric::FabricAddr;
 
 /// What VMID 0 translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@
 //! The bits are those of `amdgpu_vm.h` (AMDGPU_PTE_*, AMDGPU_PDE_*) for VEGA10. This is the GPU's
 //! reading of the format; the driver has its own encoder, so that a mistake on either side shows.
 
-use crate::bus::PhysAddr;
-use crate::fabric::FabricAddr;
+use crate::memory::bus::PhysAddr;
+use crate::memory::fabric::FabricAddr;
 use bitflags::bitflags;
 
 bitflags! {

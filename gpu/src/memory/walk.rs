@@ -2,17 +2,19 @@
 //! The page-table walker.
 //!
 //! Reads at most four words of VRAM, none of which it keeps; what is kept is in
-//! [`tlb`](crate::tlb). The driver may change tables meanwhile: each entry is read once,
+//! [`tlb`](crate::state::tlb). The driver may change tables meanwhile: each entry is read once,
 //! atomically.
 //!
 //! The tables have one of two forms, and say themselves which. With PDE_PTE, an entry of PDB0 is a
 //! table unless the bit makes it a page. Below an entry of PDB1 with a block fragment it is a page
 //! unless FURTHER makes it a table; AMD's driver uses that form on MI200 (`translate_further`).
 
-use crate::fabric::{Fabric, FabricAddr};
-use crate::fault::{Access, FaultReason};
-use crate::gart::Gart;
-use crate::pte::{Entry, EntryFlags, Level, Target, FRAGMENT_MASK, HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT, VA_BITS};
+use crate::base::fault::{Access, FaultReason};
+use crate::memory::fabric::{Fabric, FabricAddr};
+use crate::memory::gart::Gart;
+use crate::memory::pte::{
+    Entry, EntryFlags, Level, Target, FRAGMENT_MASK, HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT, VA_BITS,
+};
 
 /// What a walk found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,22 +3,22 @@
 //!
 //! Packets are those of the HSA runtime specification 1.2, section 2.9, and `amd_hsa_queue.h`.
 //! Implemented: kernel dispatch ([`compute`]), barrier-AND, barrier-OR, and AMD's barrier-value
-//! packet and indirect buffers of PM4 ([`pm4`](crate::pm4)). Agent dispatch halts the queue. A
-//! runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as the
-//! firmware tells it: see [`Aql::failed`].
+//! packet and indirect buffers of PM4 ([`pm4`](crate::packets::pm4)). Agent dispatch halts the
+//! queue. A runtime whose queue has halted learns it from the queue's structure (`amd_queue_t`), as
+//! the firmware tells it: see [`Aql::failed`].
 //!
 //! Packets run one after the other, which makes the barrier bit always hold. All memory is
 //! coherent, and fences do nothing. A packet becomes INVALID and the read index moves on before its
 //! signal is decremented: a thread that waits for the signal may free the ring.
 
-use crate::access::Port;
-use crate::clock::clock;
-use crate::compute::{self, Compute};
-use crate::hsa_queue::HsaQueue;
-use crate::pm4::Pm4;
-use crate::queue_error::{KernelError, QueueError, Stop};
-use crate::shared::Shared;
-use crate::signal;
+use crate::base::clock::clock;
+use crate::base::queue_error::{KernelError, QueueError, Stop};
+use crate::kernels::compute::{self, Compute};
+use crate::kernels::hsa_queue::HsaQueue;
+use crate::kernels::signal;
+use crate::packets::pm4::Pm4;
+use crate::state::access::Port;
+use crate::state::shared::Shared;
 use vkfd_cu::launch::LaunchError;
 
 const PACKET_BYTES: u64 = 64;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Waiting for a value in memory, which SDMA and PM4 spell the same way.
 
-use crate::access::Port;
-use crate::queue_error::Stop;
+use crate::base::queue_error::Stop;
+use crate::state::access::Port;
 
 /// A comparison of a value with a reference.
 pub(crate) type Comparison = fn(u32, u32) -> bool;

@@ -11,14 +11,14 @@
 //! MI200 and gfx11. All 30 are used, because the other eight were reserved. A poll never gives up,
 //! whatever its retry count.
 
-use crate::access::Port;
-use crate::clock::clock;
-use crate::config::Family;
-use crate::poll;
-use crate::queue_error::{QueueError, Stop};
-use crate::stream::{Stream, Words};
-use crate::sub_window;
-use crate::timeline::{Record, Span};
+use crate::base::clock::clock;
+use crate::base::queue_error::{QueueError, Stop};
+use crate::packets::poll;
+use crate::packets::stream::{Stream, Words};
+use crate::packets::sub_window;
+use crate::state::access::Port;
+use crate::state::config::Family;
+use crate::state::timeline::{Record, Span};
 
 mod op {
     pub const NOP: u32 = 0;

@@ -2,8 +2,8 @@
 //! A run of packets: the submitted part of a ring, which wraps, or an indirect buffer, which does
 //! not.
 
-use crate::access::Port;
-use crate::queue_error::{QueueError, Stop};
+use crate::base::queue_error::{QueueError, Stop};
+use crate::state::access::Port;
 
 /// 32-bit words fetched at once: more than the longest packet, data apart.
 pub(crate) const WINDOW: usize = 16;

@@ -6,9 +6,9 @@
 //!
 //! Limits: nothing is swapped. Rows of one copy that overlap are copied in order.
 
-use crate::access::Port;
-use crate::queue_error::Stop;
-use crate::stream::{Stream, Words};
+use crate::base::queue_error::Stop;
+use crate::packets::stream::{Stream, Words};
+use crate::state::access::Port;
 
 /// Of a packet, in 32-bit words.
 pub(crate) const WORDS: u64 = 13;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A queue's port to memory: accesses by GPU virtual address.
 //!
-//! Every operation is a series of accesses (see [`vmid`](crate::vmid)), each of at most [`CHUNK`]
-//! bytes. Between two accesses the VMID can be suspended, flushed, its tables changed, or the queue
-//! removed; the operation then continues. Faults are settled between accesses too. A retry fault
-//! waits for the driver's answer, and vanished host memory is reported to the host. In both cases
-//! the address is translated again.
+//! Every operation is a series of accesses (see [`vmid`](crate::state::vmid)), each of at most
+//! [`CHUNK`] bytes. Between two accesses the VMID can be suspended, flushed, its tables changed, or
+//! the queue removed; the operation then continues. Faults are settled between accesses too. A
+//! retry fault waits for the driver's answer, and vanished host memory is reported to the host. In
+//! both cases the address is translated again.
 
-use crate::bus::{BusError, HostSpan};
-use crate::control::{Control, Ring};
-use crate::counters::count;
-use crate::fault::{Access, FaultReason, PageFault};
-use crate::lock::lock;
-use crate::pte::{Target, PAGE_BYTES};
-use crate::queue_error::{QueueError, Stop};
+use crate::base::counters::count;
+use crate::base::fault::{Access, FaultReason, PageFault};
+use crate::base::lock::lock;
+use crate::base::queue_error::{QueueError, Stop};
+use crate::memory::bus::{BusError, HostSpan};
+use crate::memory::pte::{Target, PAGE_BYTES};
+use crate::memory::walk::{extend, walk_leaf, Translation};
 use crate::raw::{self, Faulted};
-use crate::shared::Shared;
-use crate::tlb::Tlb;
-use crate::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
-use crate::walk::{extend, walk_leaf, Translation};
+use crate::state::control::{Control, Ring};
+use crate::state::shared::Shared;
+use crate::state::tlb::Tlb;
+use crate::state::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use std::time::Duration;
@@ -668,7 +668,7 @@ impl Port {
 
     /// Waits until `done` says so, polling with a growing pause.
     pub(crate) fn poll(&mut self, mut done: impl FnMut(&mut Port) -> Result<bool, Stop>) -> Result<(), Stop> {
-        let mut idle = crate::bell::Idle::new(&self.shared.bell);
+        let mut idle = crate::state::bell::Idle::new(&self.shared.bell);
         while !done(self)? {
             self.check_removed()?;
             idle.wait(&self.shared.bell, &self.control.removed);

@@ -6,7 +6,7 @@
 //! it also calls [`Gpu::ring`](crate::Gpu::ring). The mutex guards nothing; it orders going to
 //! sleep against ringing.
 
-use crate::lock::lock;
+use crate::base::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};

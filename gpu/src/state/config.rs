@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What kind of GPU to make.
 
-use crate::profile::Profile;
-use crate::timeline::Timeline;
+use crate::state::profile::Profile;
+use crate::state::timeline::Timeline;
 use std::sync::Arc;
 use vkfd_cu::check::{Checks, Ledger};
 use vkfd_cu::launch::Units;

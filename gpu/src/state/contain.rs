@@ -5,8 +5,8 @@
 //! No code and no packet is known to make one panic. If one does, the thread's access must end all
 //! the same, because suspending, flushing and removing wait for it with the driver's locks held.
 
-use crate::access::Port;
-use crate::queue_error::QueueError;
+use crate::base::queue_error::QueueError;
+use crate::state::access::Port;
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

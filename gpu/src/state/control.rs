@@ -4,9 +4,9 @@
 //! The ring's place is guarded by the mutex in [`Control`]; everything else in there is immutable
 //! or atomic.
 
-use crate::error::GpuError;
-use crate::ids::{QueueId, Vmid};
-use crate::queue_error::QueueError;
+use crate::base::error::GpuError;
+use crate::base::ids::{QueueId, Vmid};
+use crate::base::queue_error::QueueError;
 use crate::raw;
 use std::any::Any;
 use std::ptr::NonNull;

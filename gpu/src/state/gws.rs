@@ -5,7 +5,7 @@
 //! its own value, and releases all waiting waves. Other waves count down. The mutex guards the
 //! resources and is held for a few instructions.
 
-use crate::lock::lock;
+use crate::base::lock::lock;
 use std::sync::Mutex;
 
 /// Resources that there are.

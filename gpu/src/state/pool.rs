@@ -10,11 +10,11 @@
 //! lock meanwhile but the launch's own. A worker reports no error: it notes it in the [`Job`], and
 //! the queue's thread, which leaves its launch only when no worker has any of it, halts the queue.
 
-use crate::control::Control;
-use crate::ids::QueueId;
-use crate::lock::lock;
-use crate::queue_error::Stop;
-use crate::tally::Tally;
+use crate::base::ids::QueueId;
+use crate::base::lock::lock;
+use crate::base::queue_error::Stop;
+use crate::state::control::Control;
+use crate::state::tally::Tally;
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -100,7 +100,7 @@ impl Pool {
     /// A pool for `threads` threads, queues' own included.
     pub(crate) fn new(threads: usize) -> Pool {
         let (list, workers) = (Mutex::default(), Mutex::default());
-        let most = threads.saturating_sub(1).min(crate::vmid::MAX_WORKERS);
+        let most = threads.saturating_sub(1).min(crate::state::vmid::MAX_WORKERS);
         Pool { most, list, wake: Condvar::new(), workers, launches: AtomicU64::new(0) }
     }
 

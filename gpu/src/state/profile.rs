@@ -16,8 +16,8 @@
 //! They are written when a kernel ends, at most every [`PAUSE`], and when [`Profile::write`] is
 //! called at the end. A forked child writes nothing.
 
-use crate::lock::lock;
-use crate::tally::Tally;
+use crate::base::lock::lock;
+use crate::state::tally::Tally;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the threads of a GPU share.
 
-use crate::bell::Bell;
-use crate::bus::Bus;
-use crate::config::Config;
-use crate::control::Control;
-use crate::counters::CounterCells;
-use crate::fabric::Fabric;
-use crate::ids::Vmid;
-use crate::interrupts::Interrupts;
-use crate::pool::Pool;
-use crate::vmid::{Slots, VmidState};
+use crate::base::counters::CounterCells;
+use crate::base::ids::Vmid;
+use crate::base::interrupts::Interrupts;
+use crate::memory::bus::Bus;
+use crate::memory::fabric::Fabric;
+use crate::state::bell::Bell;
+use crate::state::config::Config;
+use crate::state::control::Control;
+use crate::state::pool::Pool;
+use crate::state::vmid::{Slots, VmidState};
 use std::sync::Arc;
 use vkfd_cu::fast::CodeBudget;
 use vkfd_cu::launch::Residency;

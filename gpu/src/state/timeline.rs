@@ -14,9 +14,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::access::Port;
-use crate::clock;
+use crate::base::clock;
 use crate::raw::memory_file;
+use crate::state::access::Port;
 
 /// Bytes of a file.
 pub const MOST_BYTES: u64 = 256 << 20;

@@ -12,10 +12,10 @@
 //! Besides translations it caches where the last-level tables are, under the same rule: a walk in 2
 //! MiB that were walked lately reads one word instead of four.
 
-use crate::fabric::FabricAddr;
-use crate::pte::{HUGE_BYTES, PAGE_SHIFT};
-use crate::vmid::Epoch;
-use crate::walk::{Translation, Walked};
+use crate::memory::fabric::FabricAddr;
+use crate::memory::pte::{HUGE_BYTES, PAGE_SHIFT};
+use crate::memory::walk::{Translation, Walked};
+use crate::state::vmid::Epoch;
 
 const WAYS: usize = 4;
 /// Translations looked at first.

@@ -4,12 +4,12 @@
 //! A view is a port with a slot of its own: suspending and flushing wait for its accesses, too. Its
 //! faults are the caller's; none is reported, and none waits for an answer.
 
-use crate::access::Port;
-use crate::control::Control;
-use crate::error::GpuError;
-use crate::ids::Vmid;
-use crate::queue_error::{QueueError, Stop};
-use crate::shared::Shared;
+use crate::base::error::GpuError;
+use crate::base::ids::Vmid;
+use crate::base::queue_error::{QueueError, Stop};
+use crate::state::access::Port;
+use crate::state::control::Control;
+use crate::state::shared::Shared;
 use std::sync::Arc;
 
 /// Why a view's access did nothing, or not all.

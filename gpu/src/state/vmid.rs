@@ -28,14 +28,14 @@
 //! The mutex of a VMID guards its pending retry faults and orders parking against waking; resuming
 //! and answering faults take it, suspending and flushing do not.
 
-use crate::fabric::{Fabric, FabricAddr};
-use crate::futex;
-use crate::gart::Gart;
-use crate::gws::Gws;
-use crate::ids::{QueueId, MAX_QUEUES};
-use crate::lock::lock;
-use crate::pte::PAGE_BYTES;
-use crate::walk::{walk, walk_gart, WalkError, Walked};
+use crate::base::futex;
+use crate::base::ids::{QueueId, MAX_QUEUES};
+use crate::base::lock::lock;
+use crate::memory::fabric::{Fabric, FabricAddr};
+use crate::memory::gart::Gart;
+use crate::memory::pte::PAGE_BYTES;
+use crate::memory::walk::{walk, walk_gart, WalkError, Walked};
+use crate::state::gws::Gws;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -2,7 +2,8 @@
 //! Suspending, faults, and memory that vanishes.
 
 use crate::rig::*;
-use vkfd_gpu::pte::EntryFlags;
+use vkfd_gpu::memory::pte;
+use vkfd_gpu::memory::pte::EntryFlags;
 use vkfd_gpu::*;
 use vkfd_sabotage::Switch;
 

@@ -4,6 +4,7 @@
 
 use crate::rig::*;
 use std::time::{Duration, Instant};
+use vkfd_gpu::memory::pte;
 use vkfd_gpu::*;
 use vkfd_sabotage::Switch;
 

@@ -3,6 +3,7 @@
 
 use crate::rig::*;
 use std::sync::atomic::Ordering::SeqCst;
+use vkfd_gpu::memory::pte;
 use vkfd_gpu::*;
 
 const AREA: u64 = 0x1234_5000_0000;

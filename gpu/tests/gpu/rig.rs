@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES, PAGE_BYTES};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES, PAGE_BYTES};
 use vkfd_gpu::*;
 
 /// Longer than anything takes; a test that waits this long has failed.

@@ -4,7 +4,7 @@
 use crate::kernels::{load, Dispatch, Kernel, CODE, SLOT};
 use crate::rig::*;
 use vkfd_gpu::isa::Target as Isa;
-use vkfd_gpu::pte::Target;
+use vkfd_gpu::memory::pte::Target;
 use vkfd_gpu::*;
 
 /// Adds 1.0 at the first argument, from each work-item, in gfx90a's code.

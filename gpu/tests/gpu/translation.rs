@@ -2,7 +2,7 @@
 //! Page tables and the TLB.
 
 use crate::rig::*;
-use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES};
 use vkfd_gpu::*;
 use vkfd_sabotage::Switch;
 

@@ -7,9 +7,9 @@ use crate::mm::elsewhere::{EachPart, Elsewhere};
 use crate::mm::Mm;
 use crate::source::Source;
 use std::any::Any;
-use vkfd_driver::addr::CpuSpan;
-use vkfd_driver::address_space::Access;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::CpuSpan;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::Access;
 
 impl Mm {
     /// What moves pages to GPUs, if anything has moved yet.

@@ -17,7 +17,7 @@ use super::Mover;
 use crate::uffd::block_signals;
 use linux_raw_sys::general as raw;
 use std::sync::atomic::Ordering;
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
 
 /// Messages taken by one read.
 const MESSAGES: usize = 32;

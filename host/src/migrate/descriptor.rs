@@ -11,7 +11,7 @@
 use linux_raw_sys::{general as raw, ioctl};
 use std::io;
 use std::os::fd::RawFd;
-use vkfd_driver::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
 
 /// `_IOWR(0xAA, 5, struct uffdio_move)`, which the bindings do not have.
 const UFFDIO_MOVE: u32 = 0xc028_aa05;
@@ -222,7 +222,7 @@ const fn range(span: CpuSpan) -> raw::uffdio_range {
 mod tests {
     use super::*;
     use crate::sys;
-    use vkfd_driver::addr::{index, PAGE};
+    use vkfd_driver::base::addr::{index, PAGE};
 
     #[test]
     fn pages_that_others_discard_while_they_move_are_not_moved_for_ever() {

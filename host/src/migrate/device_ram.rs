@@ -6,9 +6,9 @@ use crate::device::HostGpu;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset};
-use vkfd_driver::device_memory::DeviceMemory;
-use vkfd_driver::gpu::Gpu;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset};
+use vkfd_driver::seams::device_memory::DeviceMemory;
+use vkfd_driver::seams::gpu::Gpu;
 
 /// One GPU's memory. Keeps both the software GPU and the driver's object, as long as pages are
 /// there.

@@ -8,7 +8,7 @@
 use super::device_ram::Window;
 use super::places::{Run, CAPACITY};
 use super::worker::Worker;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, HUGE};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, HUGE};
 
 impl Worker {
     /// Mappings in `span` have gone.

@@ -15,7 +15,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
 
 /// How long a discard that nobody announced may take.
 const GRACE: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Drop for Announced<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vkfd_driver::addr::PAGE;
+    use vkfd_driver::base::addr::PAGE;
 
     fn pages(first: u64, count: u64) -> CpuSpan {
         CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Data that moves between system memory and a GPU's:
-//! [`vkfd_driver::address_space::AddressSpace::migrate_to_device`] and back.
+//! [`vkfd_driver::seams::address_space::AddressSpace::migrate_to_device`] and back.
 //!
 //! A GPU's memory is a memfd. *Coherent*: a shared mapping of that file replaces the client's
 //! private anonymous pages; the CPU, system calls and other processes then use it in place.
@@ -115,10 +115,10 @@ use std::sync::RwLockReadGuard;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use together::{Gathered, Together};
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::{Access, Mapping};
-use vkfd_driver::device_memory::DeviceMemory;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::{Access, Mapping};
+use vkfd_driver::seams::device_memory::DeviceMemory;
 use vma::Mappings;
 
 /// Whether this system lets memory move: then, whether system calls wait for it.
@@ -582,7 +582,7 @@ pub(crate) fn device_ram(
     gpus: &[Arc<crate::device::HostGpu>],
     device: &Arc<dyn DeviceMemory>,
 ) -> io::Result<Option<Arc<DeviceRam>>> {
-    use vkfd_driver::gpu::Gpu;
+    use vkfd_driver::seams::gpu::Gpu;
     let Some(gpu) = gpus.iter().find(|gpu| gpu.properties().gpu_id == device.gpu_id()) else {
         return Ok(None);
     };

@@ -6,7 +6,7 @@
 
 use crate::uffd::outside_of_heap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vkfd_driver::addr::CpuSpan;
+use vkfd_driver::base::addr::CpuSpan;
 
 /// The most pieces: eight always, the others for mappings that are kept ready.
 const PIECES: usize = 32;
@@ -52,7 +52,7 @@ impl OwnMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vkfd_driver::addr::{CpuVa, PAGE};
+    use vkfd_driver::base::addr::{CpuVa, PAGE};
 
     #[test]
     fn what_is_the_hosts_is_left_out() {

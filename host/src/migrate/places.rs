@@ -9,7 +9,7 @@ use crate::table::Table;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
 
 /// The most runs. Each is a mapping (two where it splits one), so this is no less than mappings
 /// allow.

@@ -10,7 +10,7 @@ use crate::table::Table;
 use crate::uffd::everything;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa};
 
 /// Entries. A thread that causes one sleeps until it is read, so there are about as many as
 /// threads.
@@ -285,7 +285,7 @@ pub(super) fn from_start(at: CpuVa, span: CpuSpan) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vkfd_driver::addr::PAGE;
+    use vkfd_driver::base::addr::PAGE;
 
     fn pages(first: u64, count: u64) -> CpuSpan {
         CpuSpan::between(CpuVa(first * PAGE), CpuVa((first + count) * PAGE))

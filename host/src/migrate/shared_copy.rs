@@ -11,7 +11,7 @@
 use crate::sys;
 use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa};
 
 /// Bytes of a step.
 const STEP: u64 = 64 << 10;
@@ -146,7 +146,7 @@ fn copy(to: CpuVa, from: CpuVa, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vkfd_driver::addr::PAGE;
+    use vkfd_driver::base::addr::PAGE;
 
     const BYTES: u64 = (1 << 20) + 3 * PAGE;
 

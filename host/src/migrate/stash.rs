@@ -8,7 +8,7 @@
 
 use crate::sys;
 use std::io;
-use vkfd_driver::addr::{CpuSpan, CpuVa, HUGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, HUGE};
 
 /// Slots; what they hold while nothing moves is at most [`KEPT`] of them.
 const SLOTS: usize = 64;
@@ -46,7 +46,7 @@ impl Stash {
     pub(super) fn new() -> io::Result<Self> {
         let bytes = SLOTS as u64 * HUGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
-        let area = sys::map_anonymous(vkfd_driver::addr::index(bytes + HUGE), flags)?;
+        let area = sys::map_anonymous(vkfd_driver::base::addr::index(bytes + HUGE), flags)?;
         let base = CpuVa((area.as_ptr().expose_provenance() as u64).next_multiple_of(HUGE));
         // So that neither of the lists ever allocates.
         let mut empty = Vec::with_capacity(SLOTS);

@@ -10,7 +10,7 @@ use super::device_ram::Window;
 use super::Mover;
 use crate::sabotage;
 use crate::sys;
-use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use vkfd_sabotage::Switch;
 
 /// A mapping that will replace a mapping of the client.

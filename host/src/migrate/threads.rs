@@ -23,7 +23,7 @@ use crate::sys;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
 
 /// The list of a thread's robust mutexes begins in its descriptor, just after the word.
 const BEFORE: u64 = 64;

@@ -16,7 +16,7 @@ use super::{Mover, Placed};
 use crate::sabotage;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
 use vkfd_sabotage::Switch;
 
 /// Bytes taken out at once; then they can be copied.

@@ -15,8 +15,8 @@ use super::{await_answer, Job, Mover};
 use crate::sabotage;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
-use vkfd_driver::device_memory::DeviceMemory;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, VramOffset, HUGE, PAGE};
+use vkfd_driver::seams::device_memory::DeviceMemory;
 use vkfd_sabotage::Switch;
 
 /// How often a piece is tried whose mapping is changing.

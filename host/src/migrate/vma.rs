@@ -7,8 +7,8 @@ use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use vkfd_driver::addr::{CpuSpan, CpuVa, PAGE};
-use vkfd_driver::address_space::Mapping;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
+use vkfd_driver::seams::address_space::Mapping;
 
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: u32 = 0xc068_6611;

@@ -18,7 +18,7 @@ use crate::uffd::block_signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use vkfd_driver::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, FabricAddr, VramOffset, HUGE, PAGE};
 use vkfd_sabotage::Switch;
 
 /// Most bytes of one invalidation.

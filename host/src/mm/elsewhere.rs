@@ -2,9 +2,9 @@
 //! The requests of the process's memory to the mover of its pages to GPUs.
 
 use std::any::Any;
-use vkfd_driver::addr::{CpuSpan, FabricAddr};
-use vkfd_driver::address_space::Access;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, FabricAddr};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::seams::address_space::Access;
 
 /// The mover of pages to GPUs. The memory is below it and knows it as this.
 pub(crate) trait Elsewhere: Send + Sync {

@@ -14,8 +14,8 @@ use crate::{mapping_count, sabotage};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{CpuSpan, CpuVa};
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa};
+use vkfd_driver::base::errno::Errno;
 use vkfd_sabotage::Switch;
 
 /// How long memory stays registered for events after its last watch has ended.

@@ -5,7 +5,7 @@ use super::*;
 use crate::sys;
 use crate::watch::ProcessMemory;
 use std::sync::atomic::AtomicUsize;
-use vkfd_driver::address_space::{AddressSpace, Invalidate};
+use vkfd_driver::seams::address_space::{AddressSpace, Invalidate};
 use vkfd_sabotage::Switch;
 
 /// Hears nothing.

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use vkfd_driver::addr::CpuSpan;
-use vkfd_driver::address_space::Invalidate;
-use vkfd_driver::errno::Result;
+use vkfd_driver::base::addr::CpuSpan;
+use vkfd_driver::base::errno::Result;
 use vkfd_driver::os;
+use vkfd_driver::seams::address_space::Invalidate;
 
 /// What an invalidation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

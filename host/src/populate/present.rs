@@ -20,8 +20,8 @@ use linux_raw_sys::general::{page_region, PAGE_IS_PFNZERO, PAGE_IS_PRESENT};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use vkfd_driver::addr::PAGE;
-use vkfd_driver::address_space::Access;
+use vkfd_driver::base::addr::PAGE;
+use vkfd_driver::seams::address_space::Access;
 use vkfd_gpu::raw::memory_file;
 
 /// `struct procmap_query` of linux/fs.h.

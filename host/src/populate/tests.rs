@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 use super::*;
-use vkfd_driver::addr::PAGE;
+use vkfd_driver::base::addr::PAGE;
 
 /// Every other page of an area, `count` spans.
 struct Area {

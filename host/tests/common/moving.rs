@@ -6,10 +6,10 @@
 use super::common::{Area, Counter};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use vkfd_driver::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Page, Watch};
-use vkfd_driver::device_memory::DeviceMemory;
-use vkfd_driver::gpu::Gpu;
+use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Page, Watch};
+use vkfd_driver::seams::device_memory::DeviceMemory;
+use vkfd_driver::seams::gpu::Gpu;
 use vkfd_host::mm::Mm;
 use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Machine, MachineOptions, Source};
@@ -180,8 +180,8 @@ impl Rig {
         pages
             .iter()
             .map(|page| match page.target() {
-                vkfd_driver::pte::Target::Vram(at) => Some(at),
-                vkfd_driver::pte::Target::System(_) => None,
+                vkfd_driver::base::pte::Target::Vram(at) => Some(at),
+                vkfd_driver::base::pte::Target::System(_) => None,
             })
             .collect()
     }

@@ -4,7 +4,7 @@
 
 use crate::common::{Area, RW};
 use std::time::{Duration, Instant};
-use vkfd_driver::addr::{index, PAGE};
+use vkfd_driver::base::addr::{index, PAGE};
 use vkfd_host::{KfdFile, Machine, MachineOptions};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;

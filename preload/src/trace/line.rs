@@ -11,7 +11,7 @@
 use serde_json::{json, Map};
 use std::fmt;
 use std::time::Duration;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
 
 /// A value of an argument.
 #[derive(Clone, PartialEq, Eq, Debug)]

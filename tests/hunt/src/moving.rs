@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Result};
 use vkfd_client::uapi::vkfd::SVM_MEMORY_NONE;
 use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_scenarios::{Memory, World, WorldSpec};
 
 use crate::stress::said;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use vkfd_client::{AllocOptions, Buffer, Client, GpuSet, Machine, MachineOptions, RegisterOptions, Strategy};
-use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switches;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_scenarios::{pattern, wrong_page, Engine, Host, Memory, Stop};
 
 const PAGE: u64 = 4096;

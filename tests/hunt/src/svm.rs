@@ -15,8 +15,8 @@ use std::io::ErrorKind;
 use proptest::prelude::*;
 use vkfd_client::uapi::vkfd::SVM_MEMORY_NONE;
 use vkfd_client::{AllocOptions, Errno, GpuVa, Location, SvmAccess, SvmSet};
-use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switches;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_scenarios::{pattern, Engine, Memory, Seen, Stop, World, WorldSpec};
 
 const PAGE: u64 = 4096;

@@ -4,8 +4,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switch;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_hunt::cases::seed;
 use vkfd_hunt::compaction::Compaction;
 use vkfd_hunt::moving::{run, Plan, Report};

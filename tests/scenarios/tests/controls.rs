@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vkfd_client::{AllocOptions, ClientError, CopyQueue, Errno, GpuSet, RangeFault, RegisterOptions, PAGE};
-use vkfd_driver::addr::CpuSpan;
-use vkfd_driver::device_memory::Kind;
-use vkfd_driver::hook::Hook;
+use vkfd_driver::base::addr::CpuSpan;
+use vkfd_driver::base::hook::Hook;
 use vkfd_driver::sabotage::{Switch, Switches};
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_host::mm::Mm;
 use vkfd_host::{sabotage, HostError, Source};
 use vkfd_scenarios::coherence::{change, partial, unmap};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use vkfd_client::MachineOptions;
-use vkfd_driver::limit::Limit;
+use vkfd_driver::device::limit::Limit;
 
 /// The most that a guest has without `--gtt`: a quarter of the host's memory.
 pub fn share() -> u64 {

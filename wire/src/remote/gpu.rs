@@ -7,11 +7,11 @@ use crate::bar::Bar;
 use crate::command::{Command, NewQueue};
 use crate::layout;
 use crate::Condition;
-use vkfd_driver::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 
 /// From this size on VRAM is zeroed by the device, which gives the memory back instead of writing
 /// it.

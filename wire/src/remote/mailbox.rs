@@ -18,7 +18,7 @@ use crate::command::Command;
 use crate::layout;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use core::time::Duration;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
 use vkfd_driver::os::{self, Time};
 
 /// Most that passes between two looks, as far as patience goes.

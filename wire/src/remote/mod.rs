@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The driver's side: a [`Gpu`](vkfd_driver::gpu::Gpu) whose device is another process.
+//! The driver's side: a [`Gpu`](vkfd_driver::seams::gpu::Gpu) whose device is another process.
 //!
 //! Page tables and VRAM are written directly; everything else is a command (`mailbox`). Of each
 //! address space the wanted state is kept here ([`VmidState`]), so that a new device process can be
@@ -30,10 +30,10 @@ use core::time::Duration;
 use life::{Life, Phase};
 use mailbox::{Failed, Mailboxes, Patience};
 use queues::Queues;
-use vkfd_driver::addr::{FabricAddr, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::{GpuProperties, Vmid};
+use vkfd_driver::base::addr::{FabricAddr, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::{self, Vec};
+use vkfd_driver::seams::gpu::{GpuProperties, Vmid};
 use vkfd_driver::topology::Model;
 
 /// One past the highest address of fabric and GPU.

@@ -6,9 +6,9 @@
 
 use crate::layout::MAX_QUEUES;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::gpu::{HwQueue, Vmid};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::Vec;
+use vkfd_driver::seams::gpu::{HwQueue, Vmid};
 
 /// In a slot that is being filled.
 const TAKEN: u32 = u32::MAX;

@@ -12,8 +12,8 @@ use crate::interrupt::{self, Interrupt};
 use crate::layout;
 use crate::Condition;
 use core::sync::atomic::Ordering::SeqCst;
-use vkfd_driver::gpu::{HwQueue, Interrupts, Vmid};
 use vkfd_driver::os;
+use vkfd_driver::seams::gpu::{HwQueue, Interrupts, Vmid};
 
 impl<B: Bar> Remote<B> {
     /// Asks the device whether it is there, and gives it up if it does not answer in time. Then

@@ -7,7 +7,7 @@
 //! under the lock of rank `Svm`. Limit: the ranges are not held. Memory that goes while a queue
 //! uses it is a page fault of the queue, where KFD stops the queues of the process.
 
-use crate::errno::Result;
+use crate::base::errno::Result;
 use crate::os::Arc;
 use crate::process::Process;
 use vkfd_uapi::svm as abi;

@@ -12,15 +12,15 @@
     reason = "of debug builds: blocks and pages of windows that are there"
 )]
 
-use crate::addr::{index, CpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
+use crate::base::addr::{index, CpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
+use crate::base::pte;
+use crate::collections::page_bits::PageBits;
+use crate::gpuvm::vm::Vm;
 use crate::os::Arc;
-use crate::page_bits::PageBits;
 use crate::process::{self, Process};
-use crate::pte;
 use crate::svm::block::slot_of;
 use crate::svm::window::BLOCKS;
 use crate::svm::{Inner, Vms};
-use crate::vm::Vm;
 
 /// What does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,13 +6,13 @@
 //! and not taken back: the attributes stay.
 
 use super::not_mapped;
-use crate::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
-use crate::address_space::Access;
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::addr::{block_start, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::collections::page_bits::PageBits;
 use crate::os::{self, Arc, Vec};
-use crate::page_bits::PageBits;
 use crate::process::Process;
 use crate::sabotage::Switch;
+use crate::seams::address_space::Access;
 use crate::svm::attributes::{Attributes, Common};
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;

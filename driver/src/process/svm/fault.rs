@@ -4,22 +4,22 @@
 //!
 //! Where a granule goes follows KFD: to the preferred location, else to the GPU that may have it
 //! (ACCESS), else it stays (ACCESS_IN_PLACE). Beyond that: what is READ_MOSTLY and already in some
-//! GPU's memory is read there, and what bounces rests ([`crate::damping`]).
+//! GPU's memory is read there, and what bounces rests ([`crate::device::damping`]).
 
-use crate::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::base::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
+use crate::base::errno::{Errno, Result};
+use crate::collections::page_bits::PageBits;
+use crate::device::smi::Event;
 use crate::device::Device;
-use crate::errno::{Errno, Result};
-use crate::gpu::PageFault;
+use crate::gpuvm::vm::Vm;
 use crate::os::{self, Arc, Time, Vec};
-use crate::page_bits::PageBits;
 use crate::process::Process;
-use crate::smi::Event;
+use crate::seams::gpu::PageFault;
 use crate::svm::attributes::Attributes;
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;
 use crate::svm::ranges::Range;
 use crate::svm::window::Window;
-use crate::vm::Vm;
 use vkfd_uapi::smi::MIGRATE_TRIGGER_PAGEFAULT_GPU;
 use vkfd_uapi::svm as abi;
 

@@ -14,19 +14,19 @@
     reason = "a batch is 2 MiB times a constant at addresses that a range has; places are of its pages"
 )]
 
-use crate::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
+use crate::base::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
+use crate::base::errno::{Reason, Result};
+use crate::collections::page_bits::PageBits;
+use crate::device::room::Promise;
+use crate::device::smi::Event;
+use crate::device::vram::{Vram, VramBlock};
 use crate::device::Device;
-use crate::device_memory::DeviceMemory;
-use crate::errno::{Reason, Result};
 use crate::os::{self, Arc, Vec};
-use crate::page_bits::PageBits;
 use crate::process::Process;
-use crate::room::Promise;
 use crate::sabotage::FailPoint;
-use crate::smi::Event;
+use crate::seams::device_memory::DeviceMemory;
 use crate::svm::attributes::Attributes;
 use crate::svm::block::{Block, Moving};
-use crate::vram::{Vram, VramBlock};
 
 /// Bytes that one call to the host moves at most.
 const BATCH: u64 = 16 * HUGE;

@@ -21,11 +21,11 @@ mod restore;
 mod snapshot;
 
 use super::Process;
-use crate::errno::{Errno, Error, Reason, Result};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::gpuvm::vm::Vm;
 use crate::os::{Arc, Vec};
 use crate::svm::block::Block;
 use crate::svm::Vms;
-use crate::vm::Vm;
 
 impl Process {
     /// Room for the VMs, by GPU number.

@@ -2,12 +2,12 @@
 //! What follows an invalidation: wanted pages become valid again before the queues go on, and
 //! ranges go whose memory has gone.
 //!
-//! SVM waits in the same place as userptr objects ([`crate::eviction`]), once a process, and the
-//! same worker serves it; the queues go on when nothing waits. Windows know which of their blocks
-//! are restless.
+//! SVM waits in the same place as userptr objects ([`crate::queues::eviction`]), once a process,
+//! and the same worker serves it; the queues go on when nothing waits. Windows know which of their
+//! blocks are restless.
 
-use crate::addr::{CpuSpan, CpuVa};
-use crate::errno::Result;
+use crate::base::addr::{CpuSpan, CpuVa};
+use crate::base::errno::Result;
 use crate::os::{self, Arc};
 use crate::process::Process;
 use crate::svm::block::Block;

@@ -4,12 +4,12 @@
 //! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page
 //! counts where either has it.
 
-use crate::addr::{CpuSpan, CpuVa};
-use crate::device_memory::Kind;
-use crate::errno::Result;
+use crate::base::addr::{CpuSpan, CpuVa};
+use crate::base::errno::Result;
+use crate::collections::page_bits::PageBits;
 use crate::os;
-use crate::page_bits::PageBits;
 use crate::process::Process;
+use crate::seams::device_memory::Kind;
 use crate::svm::ranges::Range;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd as abi;

@@ -2,8 +2,8 @@
 //! System memory of the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use vkfd_driver::addr::{PhysAddr, PAGE};
-use vkfd_driver::gpu::DmaMemory;
+use vkfd_driver::base::addr::{PhysAddr, PAGE};
+use vkfd_driver::seams::gpu::DmaMemory;
 
 /// Words, and the address of the first.
 pub(super) struct SimDma {

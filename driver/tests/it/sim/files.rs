@@ -2,9 +2,9 @@
 //! Files of buffers, as far as a test wants one.
 
 use std::sync::{Arc, Mutex};
-use vkfd_driver::dmabuf::DmaBuf;
-use vkfd_driver::errno::{Errno, Result};
-use vkfd_driver::files::Files;
+use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::buffers::dmabuf::DmaBuf;
+use vkfd_driver::buffers::files::Files;
 
 /// The buffer that was last made a file of. Its descriptor is 3.
 #[derive(Default)]

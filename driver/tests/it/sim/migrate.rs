@@ -4,8 +4,8 @@
 use super::{turn, Change, CpuPage, SimMm};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use vkfd_driver::addr::{CpuSpan, VramOffset, PAGE};
-use vkfd_driver::device_memory::{DeviceMemory, Kind, Migration};
+use vkfd_driver::base::addr::{CpuSpan, VramOffset, PAGE};
+use vkfd_driver::seams::device_memory::{DeviceMemory, Kind, Migration};
 
 /// Where a GPU's VRAM is in the fabric.
 pub fn fabric_frame(gpu_id: u32, at: VramOffset) -> u64 {
@@ -95,7 +95,7 @@ impl SimMm {
         let own: Vec<u64> = self.pages.lock().unwrap().iter().filter(|(_, p)| here(p)).map(|(n, _)| *n).collect();
         let mut moved = 0;
         for number in own {
-            let start = vkfd_driver::addr::CpuVa(number * PAGE);
+            let start = vkfd_driver::base::addr::CpuVa(number * PAGE);
             moved += self.move_out(CpuSpan::new(start, PAGE).unwrap());
         }
         let mut left = Vec::new();
@@ -160,7 +160,7 @@ impl SimMm {
         };
         if let Some((device, at)) = private {
             device.came_back(at, 1);
-            let start = vkfd_driver::addr::CpuVa(page * PAGE);
+            let start = vkfd_driver::base::addr::CpuVa(page * PAGE);
             self.move_out(CpuSpan::new(start, PAGE).unwrap());
         }
         self.frame(page).unwrap()

@@ -3,11 +3,11 @@
 
 use super::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
-use vkfd_driver::addr::{CpuVa, GpuVa, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::{CpuVa, GpuVa, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os;
+use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_uapi::svm::{SvmArgs, SvmAttribute, SVM_OP_GET_ATTR, SVM_OP_SET_ATTR};
 
 /// A GPU access could not be served.
@@ -127,7 +127,7 @@ impl Rig {
         (first..first + pages).all(|page| self.gpus[gpu].walk(page * PAGE).is_none())
     }
 
-    pub fn svm_counters(&self) -> &vkfd_driver::counters::SvmCounters {
+    pub fn svm_counters(&self) -> &vkfd_driver::base::counters::SvmCounters {
         self.process.svm().counters()
     }
 

@@ -3,10 +3,10 @@
 
 use super::Mm;
 use std::sync::Arc;
-use vkfd_driver::addr::{CpuSpan, CpuVa, VramOffset};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
-use vkfd_driver::device_memory::{DeviceMemory, Migration};
-use vkfd_driver::errno::Result;
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, VramOffset};
+use vkfd_driver::base::errno::Result;
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Mapping, Page, Seq, Watch};
+use vkfd_driver::seams::device_memory::{DeviceMemory, Migration};
 
 /// Memory, and the number of the user whose it is.
 pub struct OfUser(pub Mm, pub u32);

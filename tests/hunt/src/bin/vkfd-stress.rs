@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use vkfd_driver::device_memory::Kind;
 use vkfd_driver::sabotage::Switches;
+use vkfd_driver::seams::device_memory::Kind;
 use vkfd_hunt::compaction::Compaction;
 use vkfd_hunt::moving::{self, HOUR};
 use vkfd_hunt::stress::{run, Plan};

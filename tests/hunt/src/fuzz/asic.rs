@@ -12,7 +12,7 @@ use vkfd_asic::registers::hub::{gfxhub, mmhub};
 use vkfd_asic::registers::system::osssys;
 use vkfd_asic::registers::{gc, sdma};
 use vkfd_asic::{Asic, Host, Shape};
-use vkfd_gpu::pte::{Entry, EntryFlags, Target};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Target};
 use vkfd_gpu::{raw, Bus, BusError, Config, HostSpan, PhysAddr, Units, Vram};
 
 use super::PATIENCE;

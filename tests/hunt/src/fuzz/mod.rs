@@ -12,9 +12,9 @@ mod walk;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use vkfd_driver::addr::CpuVa;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::CpuVa;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_uapi::command::{self, ALL};
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::vkfd;

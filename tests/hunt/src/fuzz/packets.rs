@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use vkfd_gpu::pte::{Entry, EntryFlags, Level, Target};
+use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target};
 use vkfd_gpu::{
     raw, Bus, BusError, Config, DoorbellPtr, Fabric, FabricAddr, Gpu, HostSpan, Interrupts, PageFault, PhysAddr,
     QueueConfig, QueueError, QueueId, QueueKind, Vmid,

@@ -96,8 +96,8 @@ pub fn page_walk(data: &[u8]) {
                 assert!(t.span.is_power_of_two() && t.base <= va && va - t.base < t.span, "{va:#x}: {t:x?}");
                 let inside = va - t.base;
                 match t.target {
-                    vkfd_gpu::pte::Target::System(at) => (true, at.0.wrapping_add(inside)),
-                    vkfd_gpu::pte::Target::Vram(at) => (false, at.0.wrapping_add(inside)),
+                    vkfd_gpu::memory::pte::Target::System(at) => (true, at.0.wrapping_add(inside)),
+                    vkfd_gpu::memory::pte::Target::Vram(at) => (false, at.0.wrapping_add(inside)),
                 }
             });
             assert_eq!(place, reference(&tables, base, va), "GPU address {va:#x}");

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use vkfd_driver::addr::PAGE;
+use vkfd_driver::base::addr::PAGE;
 use vkfd_uapi::vkfd::{RANGE_DENIED, RANGE_GONE, RANGE_INVALID, RANGE_VALID};
 
 use super::run::{ensure, Kind, State, Verdict, World, WINDOW};

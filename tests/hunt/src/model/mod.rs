@@ -11,7 +11,7 @@ mod check;
 mod run;
 
 use proptest::prelude::*;
-use vkfd_driver::errno::Errno;
+use vkfd_driver::base::errno::Errno;
 use vkfd_driver::sabotage::Switches;
 
 use crate::sim::memory::Change;

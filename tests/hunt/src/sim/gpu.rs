@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vkfd_driver::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
-use vkfd_driver::errno::Result;
-use vkfd_driver::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
+use vkfd_driver::base::errno::Result;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
 
 /// Where an access went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use vkfd_driver::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
-use vkfd_driver::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
-use vkfd_driver::errno::{Errno, Result};
+use vkfd_driver::base::addr::{CpuSpan, CpuVa, PhysAddr, PAGE};
+use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
+use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Seq, Watch};
 
 /// Where the memory of callers begins.
 pub const CALLER: u64 = 0x10_0000;

@@ -12,12 +12,12 @@ pub mod memory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vkfd_driver::addr::{CpuVa, GpuVa, PAGE};
-use vkfd_driver::errno::Errno;
-use vkfd_driver::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
-use vkfd_driver::kfd::{Kfd, Options};
+use vkfd_driver::base::addr::{CpuVa, GpuVa, PAGE};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::{Kfd, Options};
 use vkfd_driver::os;
 use vkfd_driver::process::Process;
+use vkfd_driver::seams::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, UserptrRange, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command;
 use vkfd_uapi::memory::{

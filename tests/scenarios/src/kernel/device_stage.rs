@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use vkfd_client::{Errno, Moved, PAGE};
-pub(super) use vkfd_driver::device_memory::Kind;
+pub(super) use vkfd_driver::seams::device_memory::Kind;
 
 use super::pages;
 use super::stage::Stage;

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vkfd_client::{GpuVa, SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm};
 use crate::memory::{Backing, Memory};

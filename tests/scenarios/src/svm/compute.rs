@@ -2,7 +2,7 @@
 //! A kernel at work on memory that moves.
 
 use vkfd_client::{SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
 use crate::beside::repeat;

@@ -14,7 +14,7 @@ use vkfd_client::uapi::smi::{
     SMI_EVENT_UNMAP_FROM_GPU, SVM_UNMAP_TRIGGER_UNMAP_FROM_CPU,
 };
 use vkfd_client::{AllocOptions, Errno, SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
 use crate::limits::available;

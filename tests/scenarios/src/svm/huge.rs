@@ -2,7 +2,7 @@
 //! Huge pages, and memory that is unmapped or moved by parts of them, while it is on a GPU.
 
 use vkfd_client::{SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
 use crate::memory::Memory;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vkfd_client::{SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
 use crate::memory::Memory;

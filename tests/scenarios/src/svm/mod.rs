@@ -34,7 +34,7 @@ mod repeat;
 
 use vkfd_client::uapi::vkfd::{SVM_MEMORY_COHERENT, SVM_MEMORY_NONE, SVM_MEMORY_PRIVATE};
 use vkfd_client::{ClientError, GpuVa, Location, SvmAccess, SvmSet, UserptrRange, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use crate::memory::{pattern, wrong_page, Memory};
 use crate::verdict::Stop;

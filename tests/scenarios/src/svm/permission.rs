@@ -3,7 +3,7 @@
 //! the same as anywhere.
 
 use vkfd_client::{ClientError, Errno, GpuVa, SvmAccess, UserptrRange, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm};
 use crate::memory::Memory;

@@ -3,7 +3,7 @@
 //! have.
 
 use vkfd_client::{Location, SvmAccess, SvmSet, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm, GRANULE};
 use crate::memory::{Backing, Memory};

@@ -3,7 +3,7 @@
 //! goes to a GPU and half back.
 
 use vkfd_client::{ClientError, SvmAccess, PAGE};
-use vkfd_driver::device_memory::Kind;
+use vkfd_driver::seams::device_memory::Kind;
 
 use super::{both, Svm};
 use crate::memory::Memory;

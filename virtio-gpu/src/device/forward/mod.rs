@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use vkfd_client::{ClientError, Embedded, Transport};
-use vkfd_driver::gpu::Gpu;
+use vkfd_driver::seams::gpu::Gpu;
 use vkfd_host::RenderFile;
 use vkfd_remote::protocol::control::ErrorCode;
 use vkfd_remote::protocol::forward::{self, BlobKind, File, Head, Request, Unfit, ANSWER_HEAD_BYTES};
