@@ -73,7 +73,7 @@ impl Process {
         if span.end().0 > VA_END {
             return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
         }
-        self.svm_sweep()?;
+        self.svm_work().sweep()?;
         let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;
         let mmap_offset = self.offsets().take(span.bytes());
         let number = self.reserve_number()?;

@@ -365,7 +365,7 @@ impl Call<'_> {
             let at = self.arg.checked_add(size_of::<svm::SvmArgs>() as u64).ok_or(Errno::EFAULT)?;
             let mut list = Vec::filled(svm::SvmAttribute::zeroed(), args.nattr as usize)?;
             mm.read(at, slice_as_bytes_mut(&mut list))?;
-            self.process.svm_call(args, &mut list)?;
+            self.process.svm_work().call(args, &mut list)?;
             mm.write(at, slice_as_bytes(&list))
         })
     }

@@ -82,7 +82,7 @@ impl Process {
         if span.end().0 > VA_END {
             return refuse(Errno::EINVAL, Reason::OutOfAperture);
         }
-        self.svm_sweep()?;
+        self.svm_work().sweep()?;
         self.check_svm(&self.lock(), span, ranges.as_ref())?;
         let device = self.kfd().device(gpu_id)?.clone();
         self.vm(device.index())?;

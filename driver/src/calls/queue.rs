@@ -150,7 +150,7 @@ impl Process {
         match bo {
             Some(bo) if bo.mapped_gpus() & 1 << gpu != 0 => Ok(()),
             Some(_) => misfit(),
-            None if self.svm_always_mapped(gpu, va, end)? => Ok(()),
+            None if self.svm_work().always_mapped(gpu, va, end)? => Ok(()),
             None => misfit(),
         }
     }

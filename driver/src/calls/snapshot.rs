@@ -23,7 +23,7 @@ const MAX_ITEMS: u32 = 1 << 20;
 
 impl Process {
     /// The SNAPSHOT call.
-    pub(crate) fn snapshot(&self, args: &mut abi::SnapshotArgs) -> Result {
+    pub(crate) fn snapshot(self: &Arc<Self>, args: &mut abi::SnapshotArgs) -> Result {
         if args.capacity > MAX_ITEMS {
             return Err(Errno::EINVAL.into());
         }
@@ -33,8 +33,8 @@ impl Process {
             abi::SNAPSHOT_RANGES => self.snapshot_ranges(args),
             abi::SNAPSHOT_PAGES => self.snapshot_pages(args),
             abi::SNAPSHOT_QUEUES => self.snapshot_queues(args),
-            abi::SNAPSHOT_SVM => self.copy_out_one(args, &self.svm_info()?),
-            abi::SNAPSHOT_SVM_RANGES => self.snapshot_svm_ranges(args),
+            abi::SNAPSHOT_SVM => self.copy_out_one(args, &self.svm_work().info()?),
+            abi::SNAPSHOT_SVM_RANGES => self.svm_work().copy_out_ranges(args),
             _ => Err(Errno::EINVAL.into()),
         }
     }

@@ -342,7 +342,7 @@ impl Process {
         flags: u32,
     ) -> Result<Arc<Bo>> {
         let vm = self.vm(device.index())?;
-        self.svm_sweep()?;
+        self.svm_work().sweep()?;
         let number = self.reserve_number()?;
         let (device, backing, gpus) = (device.clone(), backing.share(), self.gpu_count());
         let spec = Spec { number, device, span, flags, mmap_offset: 0, backing, first_page, charge: None, gpus };

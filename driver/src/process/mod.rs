@@ -296,7 +296,7 @@ impl Process {
     pub fn acquire_vm(self: &Arc<Self>, gpu_id: u32) -> Result {
         let device: Arc<Device> = self.kfd.device(gpu_id)?.clone();
         device.with_room(8, || self.make_vm(&device))?;
-        self.svm_reapply();
+        self.svm_work().reapply();
         Ok(())
     }
 
@@ -334,7 +334,7 @@ impl Process {
             return Err(Errno::EPERM.into());
         }
         // What was unmapped does not count.
-        self.svm_sweep()?;
+        self.svm_work().sweep()?;
         let inner = self.lock();
         if !inner.queues.is_empty() {
             return Err(Errno::EBUSY.into());
@@ -353,7 +353,7 @@ impl Process {
             }
         }
         drop(inner);
-        self.svm_reapply();
+        self.svm_work().reapply();
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl Process {
         }
         // In a statement of its own: the lock is not held over the restore.
         let svm = self.eviction.lock().take_svm();
-        if svm && self.svm_restore() {
+        if svm && self.svm_work().restore() {
             self.eviction.lock().wait_svm();
         }
         let mut eviction = self.eviction.lock();

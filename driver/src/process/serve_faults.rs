@@ -36,7 +36,7 @@ impl Process {
     pub(crate) fn serve_faults(self: &Arc<Self>) {
         // Invalidations that unmap ask for this worker as well. What could not be dropped is with
         // the next call.
-        let _ = self.svm_sweep();
+        let _ = self.svm_work().sweep();
         loop {
             let Some((gpu, fault)) = self.faults().pop() else { return };
             let served = self.serve_fault(gpu, &fault);
@@ -66,7 +66,7 @@ impl Process {
                 self.tell_gpus(1 << gpu, Event::FaultEnd { page, migrated: false }, true);
                 served
             }
-            None => self.svm_fault(gpu, fault, deadline),
+            None => self.svm_work().fault(gpu, fault, deadline),
         };
         match served {
             Ok(served) => served,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which windows and blocks there are: how they come, how they are found, and how they end.
 //!
-//! What all of SVM rests on, and [`crate::process::Process::audit_svm`] checks:
+//! What all of SVM rests on, and [`SvmWork::audit`](crate::process::svm::SvmWork::audit) checks:
 //!
 //! * **A range has a window, and an entry has a live block.** A page-table entry at the address of
 //!   an SVM range belongs to the block in the window's table. That block's notifier is registered,

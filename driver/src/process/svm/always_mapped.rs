@@ -7,18 +7,17 @@
 //! under the lock of rank `Svm`. Limit: the ranges are not held. Memory that goes while a queue
 //! uses it is a page fault of the queue, where KFD stops the queues of the process.
 
+use super::SvmWork;
 use crate::base::errno::Result;
-use crate::os::Arc;
-use crate::process::Process;
 use vkfd_uapi::svm as abi;
 
-impl Process {
+impl SvmWork<'_> {
     /// Whether GPU number `gpu` always has entries for all of `[va, end)`. Called without locks.
     /// O(ranges of it).
-    pub(crate) fn svm_always_mapped(self: &Arc<Self>, gpu: usize, va: u64, end: u64) -> Result<bool> {
+    pub(crate) fn always_mapped(&self, gpu: usize, va: u64, end: u64) -> Result<bool> {
         // Ranges whose memory has gone are no longer there.
-        self.svm_sweep()?;
-        let inner = self.svm().inner.lock();
+        self.sweep()?;
+        let inner = self.process.svm().inner.lock();
         let mut at = va;
         for range in inner.ranges.within(va, end) {
             let relied_on =

@@ -12,12 +12,13 @@
     reason = "of debug builds: blocks and pages of windows that are there"
 )]
 
+use super::SvmWork;
 use crate::base::addr::{index, CpuSpan, GpuVa, HUGE, HUGE_PAGES, PAGE};
 use crate::base::pte;
 use crate::collections::page_bits::PageBits;
 use crate::gpuvm::vm::Vm;
 use crate::os::Arc;
-use crate::process::{self, Process};
+use crate::process;
 use crate::svm::block::slot_of;
 use crate::svm::window::BLOCKS;
 use crate::svm::{Inner, Vms};
@@ -34,24 +35,24 @@ pub struct Flaw {
     pub entry: u64,
 }
 
-impl Process {
+impl SvmWork<'_> {
     /// Looks for an entry without an owner, and for recorded state that is wrong.
-    pub fn audit_svm(&self) -> Option<Flaw> {
+    pub fn audit(&self) -> Option<Flaw> {
         // Until the end: there is no VM that it does not have.
-        let objects = self.lock();
-        let svm = self.svm().inner.lock();
+        let objects = self.process.lock();
+        let svm = self.process.svm().inner.lock();
         let flaw = objects.vms.iter().flatten().find_map(|vm| audit_vm(&objects, &svm, vm));
         flaw.or_else(|| audit_blocks(&svm, &objects.vms))
     }
 
     /// Debug builds: that what the first few blocks of `span` know is so. O(pages).
-    pub(super) fn check_svm_blocks(&self, span: CpuSpan) {
+    pub(super) fn check_blocks(&self, span: CpuSpan) {
         const MOST: usize = 4;
         if !cfg!(debug_assertions) {
             return;
         }
-        let objects = self.lock();
-        let svm = self.svm().inner.lock();
+        let objects = self.process.lock();
+        let svm = self.process.svm().inner.lock();
         for block in (span.start().0 / HUGE..span.end().0.div_ceil(HUGE)).take(MOST) {
             let flaw = audit_block(&svm, &objects.vms, block * HUGE);
             debug_assert!(flaw.is_none(), "SVM: {flaw:x?}");

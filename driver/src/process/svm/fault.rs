@@ -6,6 +6,7 @@
 //! (ACCESS), else it stays (ACCESS_IN_PLACE). Beyond that: what is READ_MOSTLY and already in some
 //! GPU's memory is read there, and what bounces rests ([`crate::device::damping`]).
 
+use super::SvmWork;
 use crate::base::addr::{block_start, page_start, CpuSpan, CpuVa, HUGE, PAGE};
 use crate::base::errno::{Errno, Result};
 use crate::collections::page_bits::PageBits;
@@ -13,7 +14,6 @@ use crate::device::smi::Event;
 use crate::device::Device;
 use crate::gpuvm::vm::Vm;
 use crate::os::{self, Arc, Time, Vec};
-use crate::process::Process;
 use crate::seams::gpu::PageFault;
 use crate::svm::attributes::Attributes;
 use crate::svm::block::Block;
@@ -37,31 +37,31 @@ enum Place {
     Gpu(Arc<Device>),
 }
 
-impl Process {
+impl SvmWork<'_> {
     /// Serves a fault of GPU number `gpu` where no buffer object is: whether the device is to try
     /// again.
-    pub(crate) fn svm_fault(self: &Arc<Self>, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
-        if !self.xnack() || !self.mm().has_svm() {
+    pub(crate) fn fault(&self, gpu: usize, fault: &PageFault, deadline: Time) -> Result<bool> {
+        if !self.process.xnack() || !self.process.mm().has_svm() {
             return Ok(false);
         }
         let at = page_start(fault.va.0);
-        self.svm_sweep_in(CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE))))?;
-        let Some(device) = self.kfd().devices().get(gpu).cloned() else { return Ok(false) };
-        let vm = self.vm(gpu)?;
-        let Some(range) = self.svm_range_at(at)? else { return Ok(false) };
+        self.sweep_in(CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE))))?;
+        let Some(device) = self.process.kfd().devices().get(gpu).cloned() else { return Ok(false) };
+        let vm = self.process.vm(gpu)?;
+        let Some(range) = self.range_at(at)? else { return Ok(false) };
         let a = range.attributes;
         let denied = fault.write && a.has(abi::SVM_FLAG_GPU_RO) || fault.executes() && !a.has(abi::SVM_FLAG_GPU_EXEC);
         if a.allowed() >> gpu & 1 == 0 || denied {
             return Ok(false);
         }
         let granule = granule(&range, at);
-        self.tell(device.id(), Event::FaultStart { page: at / PAGE, write: fault.write });
-        let moved = self.svm_place(granule, &a, &device, at, fault.write);
-        let served = self.svm_map_granule(granule, &vm, at, fault.write, deadline);
-        self.check_svm_blocks(granule);
-        self.tell(device.id(), Event::FaultEnd { page: at / PAGE, migrated: moved });
+        self.process.tell(device.id(), Event::FaultStart { page: at / PAGE, write: fault.write });
+        let moved = self.place(granule, &a, &device, at, fault.write);
+        let served = self.map_granule(granule, &vm, at, fault.write, deadline);
+        self.check_blocks(granule);
+        self.process.tell(device.id(), Event::FaultEnd { page: at / PAGE, migrated: moved });
         if matches!(served, Ok(true)) {
-            self.svm().counters().faults.add(1);
+            self.process.svm().counters().faults.add(1);
         }
         served
     }
@@ -72,14 +72,14 @@ impl Process {
     /// As KFD makes it: the part of the mapping in the 2 MiB around, between the existing ranges;
     /// if that meets a buffer or a userptr, the page alone. So a client's later registration meets
     /// as few ranges as possible that it never named.
-    fn svm_range_at(self: &Arc<Self>, at: u64) -> Result<Option<Range>> {
-        let find = || self.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
+    fn range_at(&self, at: u64) -> Result<Option<Range>> {
+        let find = || self.process.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
         if let Some(range) = find() {
             return Ok(Some(range));
         }
         // Page 0 is no memory.
         let (mut start, mut end) = (block_start(at).max(PAGE), block_start(at).saturating_add(HUGE));
-        for range in self.svm().inner.lock().ranges.within(start, end) {
+        for range in self.process.svm().inner.lock().ranges.within(start, end) {
             if range.end <= at {
                 start = range.end;
             } else {
@@ -92,11 +92,11 @@ impl Process {
         let around = CpuSpan::between(CpuVa(start), CpuVa(end));
         let page = CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE)));
         // Nothing is watched for an access to nothing.
-        if !self.mm().mapped(page) {
+        if !self.process.mm().mapped(page) {
             return Ok(None);
         }
         for within in [around, page] {
-            if self.svm_create(at, within)? {
+            if self.create(at, within)? {
                 return Ok(find());
             }
         }
@@ -110,56 +110,49 @@ impl Process {
     /// lookup runs while a window listens and no thread takes its notes. It runs again if anything
     /// was unmapped before the range is there. Later unmaps are dropped from the range. (KFD holds
     /// the lock of all mappings.)
-    fn svm_create(self: &Arc<Self>, at: u64, within: CpuSpan) -> Result<bool> {
+    fn create(&self, at: u64, within: CpuSpan) -> Result<bool> {
         for _ in 0..LOOKS {
-            self.svm().make_windows(&|| self.as_svm_owner(), within)?;
-            self.svm_sweep_in(within)?;
-            let inner = self.lock();
-            let sweep = self.svm().sweep.lock();
-            let window = self.svm().inner.lock().window_of(at);
-            let mapping = self.mm().mapping(CpuVa(at), within);
-            let Some(found) = mapping.filter(|found| self.svm_conflicts(&inner, found.span).is_ok()) else { break };
+            self.process.svm().make_windows(&|| self.process.as_svm_owner(), within)?;
+            self.sweep_in(within)?;
+            let inner = self.process.lock();
+            let sweep = self.process.svm().sweep.lock();
+            let window = self.process.svm().inner.lock().window_of(at);
+            let mapping = self.process.mm().mapping(CpuVa(at), within);
+            let Some(found) = mapping.filter(|found| self.conflicts(&inner, found.span).is_ok()) else { break };
             let (span, attributes) = (found.span, Attributes::found(found.heap_or_stack));
-            let mut svm = self.svm().inner.lock();
+            let mut svm = self.process.svm().inner.lock();
             let same = |now: Arc<Window>| window.as_ref().is_some_and(|window| Arc::ptr_eq(window, &now));
             if !svm.has_windows(span) || !svm.window_of(at).is_some_and(same) || svm.has_drop(span) {
                 continue;
             }
             svm.ranges.replace(span.start().0, span.end().0, &mut |old| Some(old.unwrap_or(attributes)))?;
             drop((svm, sweep, inner));
-            self.svm().counters().unregistered.add(1);
-            self.svm_confirm(span)?;
+            self.process.svm().counters().unregistered.add(1);
+            self.confirm(span)?;
             return Ok(true);
         }
-        self.svm().prune(within);
+        self.process.svm().prune(within);
         Ok(false)
     }
 
     /// Brings a granule to its best place. Whether pages moved; if that fails, it is used in place.
-    fn svm_place(
-        self: &Arc<Self>,
-        granule: CpuSpan,
-        a: &Attributes,
-        device: &Arc<Device>,
-        at: u64,
-        write: bool,
-    ) -> bool {
+    fn place(&self, granule: CpuSpan, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> bool {
         let trigger = MIGRATE_TRIGGER_PAGEFAULT_GPU;
-        let moved = match self.svm_best_place(granule, a, device, at, write) {
+        let moved = match self.best_place(granule, a, device, at, write) {
             Place::Stay => Ok(0),
-            Place::System => self.svm_move_out(granule, a, trigger),
-            Place::Gpu(device) => self.svm_move_in(granule, a, &device, trigger),
+            Place::System => self.move_out(granule, a, trigger),
+            Place::Gpu(device) => self.move_in(granule, a, &device, trigger),
         };
         matches!(moved, Ok(1..))
     }
 
-    fn svm_best_place(&self, granule: CpuSpan, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
-        let block = self.svm().find_block(at);
-        let on_a_gpu = || block.as_ref().is_some_and(|b| self.svm_location(b, b.pages_of(granule)).is_some());
+    fn best_place(&self, granule: CpuSpan, a: &Attributes, device: &Arc<Device>, at: u64, write: bool) -> Place {
+        let block = self.process.svm().find_block(at);
+        let on_a_gpu = || block.as_ref().is_some_and(|b| self.location(b, b.pages_of(granule)).is_some());
         let best = match a.preferred {
             abi::SVM_LOCATION_SYSMEM => return Place::System,
             abi::SVM_LOCATION_UNDEFINED => None,
-            gpu_id => self.kfd().device(gpu_id).ok().cloned(),
+            gpu_id => self.process.kfd().device(gpu_id).ok().cloned(),
         };
         let best = match best {
             Some(preferred) => preferred,
@@ -171,7 +164,7 @@ impl Process {
         let would_move = |b: &Arc<Block>| !(b.pages_of(granule) & !best.residency().pages(b.granule())).is_empty();
         let rests = |b: &Arc<Block>| b.state(|b| b.bounces.rests(os::now())) == Some(true);
         if block.is_some_and(|block| would_move(&block) && rests(&block)) {
-            self.svm().counters().damped.add(1);
+            self.process.svm().counters().damped.add(1);
             return Place::Stay;
         }
         Place::Gpu(best)
@@ -179,22 +172,15 @@ impl Process {
 
     /// Maps the pages of a granule on one GPU, block by block. Whether the page at `at` is there
     /// for the access.
-    fn svm_map_granule(
-        self: &Arc<Self>,
-        granule: CpuSpan,
-        vm: &Arc<Vm>,
-        at: u64,
-        write: bool,
-        deadline: Time,
-    ) -> Result<bool> {
+    fn map_granule(&self, granule: CpuSpan, vm: &Arc<Vm>, at: u64, write: bool, deadline: Time) -> Result<bool> {
         let mut served = Ok(false);
         let mut start = granule.start().0;
         while start < granule.end().0 {
             let next = block_start(start).saturating_add(HUGE).min(granule.end().0);
             let part = CpuSpan::between(CpuVa(start), CpuVa(next));
             let here = part.contains(CpuVa(at)).then_some((at % HUGE / PAGE, write));
-            let mapped = match self.svm().block(start)? {
-                Some(block) => self.svm_map_part(&block, part, vm, here, deadline),
+            let mapped = match self.process.svm().block(start)? {
+                Some(block) => self.map_part(&block, part, vm, here, deadline),
                 // Its ranges have gone just now, as below.
                 None => Ok(true),
             };
@@ -207,7 +193,7 @@ impl Process {
     }
 
     /// `page`: the page of the block that faulted, and whether it is to be written.
-    fn svm_map_part(
+    fn map_part(
         &self,
         block: &Arc<Block>,
         part: CpuSpan,
@@ -217,11 +203,11 @@ impl Process {
     ) -> Result<bool> {
         let gpu = vm.gpu_index();
         // Gone just now: the device asks again.
-        if !self.svm_map_on(block, vm)? {
+        if !self.map_on(block, vm)? {
             return Ok(true);
         }
         let Some(reserved) = block.reserve() else { return Ok(true) };
-        let view = self.svm().view_to_map(block, &reserved)?;
+        let view = self.process.svm().view_to_map(block, &reserved)?;
         let pages = block.pages_of(part) & view.allowed(gpu);
         block.state(|b| b.missing &= !pages);
         let mut extra = Vec::filled(PageBits::NONE, gpu.saturating_add(1))?;
@@ -246,7 +232,7 @@ impl Process {
         // again.
         let there = block.state(|b| !b.missing.has(page) && (!write || !b.valid.has(page) || b.is_writable(page)));
         drop(reserved);
-        self.svm_touch(block);
+        self.touch(block);
         // It was unmapped just now: the next mapping there is looked up when the device faults
         // again.
         let gone = !view.known.has(page);

@@ -14,6 +14,7 @@
     reason = "a batch is 2 MiB times a constant at addresses that a range has; places are of its pages"
 )]
 
+use super::SvmWork;
 use crate::base::addr::{index, CpuSpan, CpuVa, VramOffset, HUGE, HUGE_PAGES, PAGE};
 use crate::base::errno::{Reason, Result};
 use crate::collections::page_bits::PageBits;
@@ -22,7 +23,6 @@ use crate::device::smi::Event;
 use crate::device::vram::{Vram, VramBlock};
 use crate::device::Device;
 use crate::os::{self, Arc, Vec};
-use crate::process::Process;
 use crate::sabotage::FailPoint;
 use crate::seams::device_memory::DeviceMemory;
 use crate::svm::attributes::Attributes;
@@ -94,62 +94,55 @@ fn svm_bring_back(block: &Block, to_move: PageBits, elsewhere: PageBits) -> Resu
     result
 }
 
-impl Process {
+impl SvmWork<'_> {
     /// Moves `span`, which is in one range, to a GPU. How many pages moved; those that did not are
     /// used where they are.
-    pub(super) fn svm_move_in(
-        self: &Arc<Self>,
-        span: CpuSpan,
-        a: &Attributes,
-        device: &Arc<Device>,
-        trigger: u32,
-    ) -> Result<u64> {
-        if !self.mm().migration().has(device.memory_kind()) {
+    pub(super) fn move_in(&self, span: CpuSpan, a: &Attributes, device: &Arc<Device>, trigger: u32) -> Result<u64> {
+        if !self.process.mm().migration().has(device.memory_kind()) {
             return Ok(0);
         }
         device.residency().prepare(device.vram().pages())?;
         // VRAM is taken for a whole batch: no more than SVM memory may have.
         let most = device.svm_pages().saturating_mul(PAGE).clamp(HUGE, BATCH);
-        let moved =
-            self.svm_batches(span, 1 << most.ilog2(), |batch| self.svm_move_batch_in(batch, a, device, trigger));
-        self.hasten_restore();
+        let moved = self.batches(span, 1 << most.ilog2(), |batch| self.move_batch_in(batch, a, device, trigger));
+        self.process.hasten_restore();
         moved
     }
 
     /// Moves what is in VRAM of `span` back to system memory. How many pages moved.
-    pub(super) fn svm_move_out(self: &Arc<Self>, span: CpuSpan, a: &Attributes, trigger: u32) -> Result<u64> {
-        self.svm_batches(span, BATCH, |batch| {
+    pub(super) fn move_out(&self, span: CpuSpan, a: &Attributes, trigger: u32) -> Result<u64> {
+        self.batches(span, BATCH, |batch| {
             let mut at = batch.start().0;
             let mut from = None;
-            while let Some(block) = self.svm().next_block(at, batch.end().0) {
-                from = from.or(self.svm_location(&block, block.pages_of(batch)));
+            while let Some(block) = self.process.svm().next_block(at, batch.end().0) {
+                from = from.or(self.location(&block, block.pages_of(batch)));
                 at = block.span().end().0;
             }
             let Some(from) = from else { return Ok(0) };
             let (start, pages) = (batch.start().0 / PAGE, batch.pages());
             let (from, to) = (from.id(), SYSTEM);
             let (prefetch, preferred) = (a.prefetch, a.preferred);
-            self.tell(from, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
-            let result = self.mm().migrate_to_system(batch);
+            self.process.tell(from, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
+            let result = self.process.mm().migrate_to_system(batch);
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
-            self.tell(from, Event::MigrateEnd { start, pages, from, to, trigger, error });
+            self.process.tell(from, Event::MigrateEnd { start, pages, from, to, trigger, error });
             let moved = result?;
             if moved > 0 {
-                self.svm().counters().migrations_out.add(1);
-                self.svm().counters().pages_out.add(moved);
+                self.process.svm().counters().migrations_out.add(1);
+                self.process.svm().counters().pages_out.add(moved);
             }
             Ok(moved)
         })
     }
 
     /// The first GPU whose VRAM has some of `pages` of a block.
-    pub(super) fn svm_location(&self, block: &Block, pages: PageBits) -> Option<&Arc<Device>> {
+    pub(super) fn location(&self, block: &Block, pages: PageBits) -> Option<&Arc<Device>> {
         let has = |device: &&Arc<Device>| !(device.residency().pages(block.granule()) & pages).is_empty();
-        self.kfd().devices().iter().find(has)
+        self.process.kfd().devices().iter().find(has)
     }
 
     /// Calls `f` for pieces of `span` that end where batches of `bytes` do, a power of two.
-    fn svm_batches(&self, span: CpuSpan, bytes: u64, mut f: impl FnMut(CpuSpan) -> Result<u64>) -> Result<u64> {
+    fn batches(&self, span: CpuSpan, bytes: u64, mut f: impl FnMut(CpuSpan) -> Result<u64>) -> Result<u64> {
         let (mut at, end) = (span.start().0, span.end().0);
         let mut moved = 0;
         while at < end {
@@ -165,13 +158,7 @@ impl Process {
         Ok(moved)
     }
 
-    fn svm_move_batch_in(
-        self: &Arc<Self>,
-        span: CpuSpan,
-        a: &Attributes,
-        device: &Arc<Device>,
-        trigger: u32,
-    ) -> Result<u64> {
+    fn move_batch_in(&self, span: CpuSpan, a: &Attributes, device: &Arc<Device>, trigger: u32) -> Result<u64> {
         let mut places: Vec<Option<VramOffset>> = Vec::filled(None, index(span.pages()))?;
         let mut offers: Vec<Offer> = Vec::with_capacity(index(BATCH / HUGE))?;
         let mut at = span.start().0;
@@ -179,7 +166,7 @@ impl Process {
         let mut from = SYSTEM;
         while at < span.end().0 && result.is_ok() {
             let next = (at / HUGE * HUGE).saturating_add(HUGE).min(span.end().0);
-            match self.svm_offer(span, CpuSpan::between(CpuVa(at), CpuVa(next)), device, &mut from) {
+            match self.offer(span, CpuSpan::between(CpuVa(at), CpuVa(next)), device, &mut from) {
                 Ok(Some(offer)) => {
                     offers.push_reserved(offer);
                 }
@@ -190,7 +177,7 @@ impl Process {
         }
         for offer in offers.iter_mut() {
             if result.is_ok() {
-                result = self.svm_enter_offer(offer, device, &mut places).map(|()| 0);
+                result = self.enter_offer(offer, device, &mut places).map(|()| 0);
             }
             if let Some(room) = offer.room.take() {
                 room.give_back(device.vram());
@@ -199,18 +186,18 @@ impl Process {
         if result.is_ok() && places.iter().any(Option::is_some) {
             let (start, pages, to) = (span.start().0 / PAGE, span.pages(), device.id());
             let (prefetch, preferred) = (a.prefetch, a.preferred);
-            self.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
+            self.process.tell(to, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
             let memory: Arc<dyn DeviceMemory> = device.clone();
             result = os::failpoint(FailPoint::Migrate)
-                .and_then(|()| self.mm().migrate_to_device(span, &memory, &mut places));
+                .and_then(|()| self.process.mm().migrate_to_device(span, &memory, &mut places));
             let error = result.as_ref().map_or_else(|e| -e.errno.0.abs(), |_| 0);
-            self.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
+            self.process.tell(to, Event::MigrateEnd { start, pages, from, to, trigger, error });
         }
         // Also of a move that failed half way.
-        let moved = self.svm_settle_offers(&offers, device, &mut places);
+        let moved = self.settle_offers(&offers, device, &mut places);
         if moved > 0 {
-            self.svm().counters().migrations_in.add(1);
-            self.svm().counters().pages_in.add(moved);
+            self.process.svm().counters().migrations_in.add(1);
+            self.process.svm().counters().pages_in.add(moved);
         }
         result.map(|_| moved)
     }
@@ -218,21 +205,15 @@ impl Process {
     /// Takes VRAM for pages of `part` of a batch, which is in one block, that are not there yet.
     /// `None` where there is nothing to move, or no VRAM. Others may be making room for the same
     /// pages.
-    fn svm_offer(
-        self: &Arc<Self>,
-        batch: CpuSpan,
-        part: CpuSpan,
-        device: &Arc<Device>,
-        from: &mut u32,
-    ) -> Result<Option<Offer>> {
-        let Some(block) = self.svm().block(part.start().0)? else { return Ok(None) };
+    fn offer(&self, batch: CpuSpan, part: CpuSpan, device: &Arc<Device>, from: &mut u32) -> Result<Option<Offer>> {
+        let Some(block) = self.process.svm().block(part.start().0)? else { return Ok(None) };
         let own = block.pages_of(part);
         // What others are bringing there is there when this returns, as in KFD, where they hold a
         // mutex.
-        block.await_moves(self.deadline());
+        block.await_moves(self.process.deadline());
         let missing = || own & !device.residency().pages(block.granule());
         // From one GPU to another by way of system memory; pages that are already there stay.
-        for other in self.kfd().devices().iter().filter(|other| other.index() != device.index()) {
+        for other in self.process.kfd().devices().iter().filter(|other| other.index() != device.index()) {
             if svm_bring_back(&block, missing(), other.residency().pages(block.granule()))? {
                 *from = other.id();
             }
@@ -245,7 +226,7 @@ impl Process {
         let (blocks, promise) = match device.alloc_svm_vram(pages.count()) {
             Ok(taken) => taken,
             Err(e) if e.reason == Reason::NoVram => {
-                self.svm().counters().pages_refused.add(pages.count());
+                self.process.svm().counters().pages_refused.add(pages.count());
                 return Ok(None);
             }
             Err(e) => return Err(e),
@@ -258,8 +239,8 @@ impl Process {
 
     /// From here on no other thread faults the moving pages in, or moves them. Gives each page that
     /// is still not there a place.
-    fn svm_enter_offer(&self, offer: &mut Offer, device: &Device, places: &mut [Option<VramOffset>]) -> Result {
-        let Some(moving) = offer.block.begin_move(self.deadline()) else { return Ok(()) };
+    fn enter_offer(&self, offer: &mut Offer, device: &Device, places: &mut [Option<VramOffset>]) -> Result {
+        let Some(moving) = offer.block.begin_move(self.process.deadline()) else { return Ok(()) };
         let granule = offer.block.granule();
         let missing = offer.own & !device.residency().pages(granule);
         let mut pages = PageBits::NONE;
@@ -285,8 +266,8 @@ impl Process {
     }
 
     /// Takes back what was offered and did not move, and notes what did. How many pages that is.
-    fn svm_settle_offers(&self, offers: &[Offer], device: &Device, places: &mut [Option<VramOffset>]) -> u64 {
-        let counters = self.svm().counters();
+    fn settle_offers(&self, offers: &[Offer], device: &Device, places: &mut [Option<VramOffset>]) -> u64 {
+        let counters = self.process.svm().counters();
         let mut all = 0;
         for offer in offers {
             let slots = &mut places[offer.first..];
@@ -316,7 +297,7 @@ impl Process {
                 continue;
             }
             all += moved.count();
-            let damping = &self.kfd().options().damping;
+            let damping = &self.process.kfd().options().damping;
             if offer.block.state(|b| b.bounces.moved(moved, os::now(), damping)) == Some(true) {
                 counters.bounces.add(1);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a process does with its SVM memory. The memory itself (ranges, windows, blocks) is
-//! [`crate::svm`], which knows a process only as its owner.
+//! The work of a process on its SVM memory, [`SvmWork`]. The memory itself (ranges, windows,
+//! blocks) is [`crate::svm`], which knows a process only as its owner.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -27,29 +27,42 @@ use crate::os::{Arc, Vec};
 use crate::svm::block::Block;
 use crate::svm::Vms;
 
+/// What a process does with its SVM memory.
+#[derive(Clone, Copy)]
+pub struct SvmWork<'a> {
+    process: &'a Arc<Process>,
+}
+
 impl Process {
+    /// What it does with its SVM memory.
+    pub const fn svm_work(self: &Arc<Self>) -> SvmWork<'_> {
+        SvmWork { process: self }
+    }
+}
+
+impl SvmWork<'_> {
     /// Room for the VMs, by GPU number.
-    fn svm_room_for_vms(&self) -> Result<Vms> {
-        Vec::with_capacity(self.gpu_count())
+    fn room_for_vms(&self) -> Result<Vms> {
+        Vec::with_capacity(self.process.gpu_count())
     }
 
     /// The VMs there are now. A thread that makes one later looks at the ranges after that, so this
     /// is called after they have changed.
-    fn svm_vms(&self, room: &mut Vms) {
+    fn vms(&self, room: &mut Vms) {
         room.clear();
-        for vm in self.lock().vms.iter() {
+        for vm in self.process.lock().vms.iter() {
             room.push_reserved(vm.clone());
         }
     }
 
     /// The bit of a GPU that a call names. EINVAL when there is none.
     fn gpu_bit(&self, gpu_id: u32) -> Result<u32> {
-        Ok(1 << self.kfd().device(gpu_id)?.index())
+        Ok(1 << self.process.kfd().device(gpu_id)?.index())
     }
 
     /// Makes page tables of a block on a GPU; evicts SVM memory if VRAM is short. `Ok(false)` once
     /// the block has gone. Called without locks.
-    fn svm_map_on(&self, block: &Block, vm: &Arc<Vm>) -> Result<bool> {
+    fn map_on(&self, block: &Block, vm: &Arc<Vm>) -> Result<bool> {
         vm.device().with_room(4, || {
             let Some(reserved) = block.reserve() else { return Ok(false) };
             block.map_on(&reserved, vm).map(|()| true)

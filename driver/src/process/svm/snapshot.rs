@@ -4,21 +4,21 @@
 //! What is in VRAM is known exactly as long as no forked child has copies of its own; then a page
 //! counts where either has it.
 
+use super::SvmWork;
 use crate::base::addr::{CpuSpan, CpuVa};
 use crate::base::errno::Result;
 use crate::collections::page_bits::PageBits;
 use crate::os;
-use crate::process::Process;
 use crate::seams::device_memory::Kind;
 use crate::svm::ranges::Range;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd as abi;
 
-impl Process {
-    pub(crate) fn svm_info(&self) -> Result<abi::SvmInfo> {
-        let counters = self.svm().counters();
+impl SvmWork<'_> {
+    pub(crate) fn info(&self) -> Result<abi::SvmInfo> {
+        let counters = self.process.svm().counters();
         let mut info = abi::SvmInfo {
-            notifiers: self.svm().window_count() as u64,
+            notifiers: self.process.svm().window_count() as u64,
             migrations_in: counters.migrations_in.get(),
             pages_in: counters.pages_in.get(),
             migrations_out: counters.migrations_out.get(),
@@ -30,23 +30,28 @@ impl Process {
             faults: counters.faults.get(),
             unregistered: counters.unregistered.get(),
             dropped: counters.dropped.get(),
-            vram_used: self.kfd().devices().iter().fold(0, |sum, device| device.vram().used().saturating_add(sum)),
-            memory: self.svm_memory_kind(),
+            vram_used: self
+                .process
+                .kfd()
+                .devices()
+                .iter()
+                .fold(0, |sum, device| device.vram().used().saturating_add(sum)),
+            memory: self.memory_kind(),
             ..abi::SvmInfo::zeroed()
         };
         let mut at = 0;
-        while let Some(range) = self.svm_range_from(at) {
+        while let Some(range) = self.range_from(at) {
             info.ranges = info.ranges.saturating_add(1);
             info.bytes = info.bytes.saturating_add(range.end.saturating_sub(range.start));
-            info.vram_pages = info.vram_pages.saturating_add(self.svm_residency(&range)?.1);
+            info.vram_pages = info.vram_pages.saturating_add(self.residency(&range)?.1);
             at = range.end;
         }
         Ok(info)
     }
 
-    fn svm_memory_kind(&self) -> u32 {
-        let can = self.mm().migration();
-        let kinds = self.kfd().devices().iter().map(|device| device.memory_kind());
+    fn memory_kind(&self) -> u32 {
+        let can = self.process.mm().migration();
+        let kinds = self.process.kfd().devices().iter().map(|device| device.memory_kind());
         match kinds.into_iter().find(|kind| can.has(*kind)) {
             None => abi::SVM_MEMORY_NONE,
             Some(Kind::Coherent) => abi::SVM_MEMORY_COHERENT,
@@ -54,21 +59,21 @@ impl Process {
         }
     }
 
-    fn svm_range_from(&self, at: u64) -> Option<Range> {
-        self.svm().inner.lock().ranges.within(at, u64::MAX).first().copied()
+    fn range_from(&self, at: u64) -> Option<Range> {
+        self.process.svm().inner.lock().ranges.within(at, u64::MAX).first().copied()
     }
 
     /// Which GPUs have pages of a range, how many pages, and how many pages are known to the
     /// driver. O(blocks).
-    fn svm_residency(&self, range: &Range) -> Result<(u32, u64, u64)> {
+    fn residency(&self, range: &Range) -> Result<(u32, u64, u64)> {
         let span = CpuSpan::between(CpuVa(range.start), CpuVa(range.end));
         let (mut gpus, mut vram, mut valid) = (0, 0u64, 0u64);
         let mut at = range.start;
-        while let Some(block) = self.svm().next_block(at, range.end) {
+        while let Some(block) = self.process.svm().next_block(at, range.end) {
             os::interrupted()?;
             let own = block.pages_of(span);
             let mut here = PageBits::NONE;
-            for device in self.kfd().devices() {
+            for device in self.process.kfd().devices() {
                 let pages = device.residency().pages(block.granule()) & own;
                 if !pages.is_empty() {
                     gpus |= 1 << device.index();
@@ -82,14 +87,14 @@ impl Process {
         Ok((gpus, vram, valid))
     }
 
-    pub(crate) fn snapshot_svm_ranges(&self, args: &mut abi::SnapshotArgs) -> Result {
-        args.total = self.svm().inner.lock().ranges.all().len() as u64;
+    pub(crate) fn copy_out_ranges(&self, args: &mut abi::SnapshotArgs) -> Result {
+        args.total = self.process.svm().inner.lock().ranges.all().len() as u64;
         let mut at = args.handle;
-        let result = self.copy_out(args, |_| {
-            let Some(range) = self.svm_range_from(at) else { return Ok(None) };
+        let result = self.process.copy_out(args, |_| {
+            let Some(range) = self.range_from(at) else { return Ok(None) };
             at = range.end;
             let a = range.attributes;
-            let (on_gpus, vram_pages, valid_pages) = self.svm_residency(&range)?;
+            let (on_gpus, vram_pages, valid_pages) = self.residency(&range)?;
             Ok(Some(abi::SvmRangeInfo {
                 start: range.start,
                 size: range.end.saturating_sub(range.start),

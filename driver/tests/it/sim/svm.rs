@@ -58,7 +58,7 @@ impl Rig {
     /// else goes on.
     #[track_caller]
     pub fn audit(&self) {
-        let flaw = self.process.audit_svm();
+        let flaw = self.process.svm_work().audit();
         assert!(flaw.is_none(), "{flaw:x?}");
     }
 
