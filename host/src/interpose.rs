@@ -78,6 +78,7 @@ pub fn set_witness(witness: &'static dyn Witness) {
 mod hooks {
     use super::{note_hook, Change, WITNESS};
     use crate::hook::MAPPING;
+    use crate::migrate::Mover;
     use crate::mm::Mm;
     use crate::sabotage;
     use crate::source::Source;
@@ -154,7 +155,7 @@ mod hooks {
         }
         // While mappings change by a call that is known of, nothing that moves to or from a GPU is
         // replaced. Such calls touch no pages.
-        let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mm::mover);
+        let mover = (announce && spans.iter().any(Option::is_some)).then(Mm::current).flatten().and_then(Mover::of);
         let _nothing_replaced = mover.map(crate::migrate::Mover::changing);
         let mm = if announce { Mm::current() } else { None };
         let Some(mm) = mm.filter(|mm| match mm.source() {
@@ -225,7 +226,7 @@ mod hooks {
     /// For calls that mean something else to a mapping of VRAM than to private memory: growing it
     /// would show the pages behind, and some advice is refused.
     fn back_to_system(span: Option<CpuSpan>) -> Option<crate::migrate::Frozen<'static>> {
-        let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover)?;
+        let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mover::of)?;
         let errno = errno();
         let frozen = mover.thaw_later(span?);
         set_errno(errno);
@@ -325,7 +326,7 @@ mod hooks {
             let span = seen.and_then(|_| pages(at, bytes));
             let _stays = matches!(advice, libc::MADV_FREE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK)
                 .then(|| back_to_system(pages(at, bytes)));
-            let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mm::mover);
+            let mover = (!INSIDE.get()).then(Mm::current).flatten().and_then(Mover::of);
             let _announced = mover.zip(span).map(|(mover, span)| mover.discarding(span));
             let call = || {
                 // SAFETY: forwarded to the caller.

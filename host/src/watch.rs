@@ -2,7 +2,7 @@
 //! The driver's view of this process ([`ProcessMemory`]), and its watches.
 
 use crate::device::HostGpu;
-use crate::migrate;
+use crate::migrate::{self, Mover};
 use crate::mm::told::Told;
 use crate::mm::Mm;
 use crate::sys;
@@ -135,7 +135,7 @@ impl AddressSpace for ProcessMemory {
     }
 
     fn migration(&self) -> Migration {
-        let can = !self.gpus.is_empty() && self.mm.start_mover().is_ok();
+        let can = !self.gpus.is_empty() && Mover::started(self.mm).is_ok();
         Migration { coherent: can, private: can }
     }
 
@@ -148,7 +148,7 @@ impl AddressSpace for ProcessMemory {
         if !self.mm.is_current() {
             return Err(Errno::ESRCH.into());
         }
-        let mover = self.mm.start_mover().map_err(|_| Errno::EOPNOTSUPP)?;
+        let mover = Mover::started(self.mm).map_err(|_| Errno::EOPNOTSUPP)?;
         if !span.is_whole_pages() || span.pages() != places.len() as u64 {
             return Err(Errno::EINVAL.into());
         }
@@ -163,19 +163,19 @@ impl AddressSpace for ProcessMemory {
         if !self.mm.is_current() {
             return Err(Errno::ESRCH.into());
         }
-        Ok(self.mm.mover().map_or(0, |mover| mover.to_system(span)))
+        Ok(Mover::of(self.mm).map_or(0, |mover| mover.to_system(span)))
     }
 
     fn evict_places(&self, device: &dyn DeviceMemory, places: &[VramOffset]) -> Result<u64> {
         if !self.mm.is_current() {
             return Err(Errno::ESRCH.into());
         }
-        Ok(self.mm.mover().map_or(0, |mover| mover.evict(device, places)))
+        Ok(Mover::of(self.mm).map_or(0, |mover| mover.evict(device, places)))
     }
 
     fn settle(&self) {
         self.mm.settle();
-        if let Some(mover) = self.mm.mover() {
+        if let Some(mover) = Mover::of(self.mm) {
             mover.settle_released();
         }
     }
@@ -185,7 +185,7 @@ impl AddressSpace for ProcessMemory {
     }
 
     fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
-        match self.mm.mover() {
+        match Mover::of(self.mm) {
             Some(mover) => mover.mapping(at, span),
             None => Mapping::without_holes(at, span, |page| self.mapped(page)),
         }

@@ -125,7 +125,7 @@ fn without_userfaultfd_nothing_moves_and_why_is_said() {
         let machine = Machine::new(&MachineOptions { vram_bytes: 16 * MB, ..MachineOptions::default() }).unwrap();
         let mm = machine.memory();
         assert_ne!(mm.source(), Source::Userfaultfd);
-        let why = mm.why_not_moved();
+        let why = vkfd_host::migrate::why_not_moved(mm);
         assert!(why.contains("userfaultfd") && why.contains("seccomp"), "says what to do: {why}");
         let memory = ProcessMemory::with_gpus(mm, machine.gpus());
         assert!(!memory.migration().coherent && !memory.migration().private);

@@ -7,6 +7,10 @@
 //! has a trait for that, and the higher one implements it. Tests, at the end of a file or in a file
 //! of their own, may name anything.
 //!
+//! A method is reached without its room's name. A method on a lower room's type would hide that the
+//! caller needs a higher room. Only the `mod.rs` of a room adds such methods, for callers of the
+//! crate.
+//!
 //! Because the order has no circle, the modules of different rooms do not know each other in a
 //! ring.
 
@@ -122,6 +126,11 @@ impl Rooms {
         let Some(own) = self.of.floor(room) else { return vec![format!("{source}{path}: no room is called {room}")] };
         let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         let mut findings = Vec::new();
+        if path != format!("{room}/mod.rs") {
+            for (number, foreign) in foreign_methods(code, room) {
+                findings.push(format!("{source}{path}:{number}: {room} gives methods to {foreign}"));
+            }
+        }
         for (number, line) in code.lines().enumerate() {
             let line = line.split("//").next().unwrap_or_default();
             for after in line.split("crate::").skip(1) {
@@ -137,6 +146,34 @@ impl Rooms {
         }
         findings
     }
+}
+
+/// Where a file of `room` has methods of its own for types that it takes from other rooms: the
+/// line, and the type with its room.
+fn foreign_methods(code: &str, room: &str) -> Vec<(usize, String)> {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.filter(|word| !word.is_empty()).map(Into::into).collect()
+    };
+    // A type's name, and its room.
+    let mut taken = HashMap::new();
+    for used in code.split("use crate::").skip(1).filter_map(|rest| rest.split(';').next()) {
+        let path = words(used);
+        if let Some(other) = path.first().filter(|other| *other != room) {
+            let types = path.iter().skip(1).filter(|word| word.starts_with(char::is_uppercase));
+            taken.extend(types.map(|name| (name.clone(), format!("{other}'s {name}"))));
+        }
+    }
+    let type_of = |line: &str| {
+        // After the parameters of `impl<...>`.
+        let named = line.strip_prefix("impl").map(|rest| match rest.starts_with('<') {
+            true => rest.split_once("> ").map_or("", |(_, named)| named),
+            false => rest,
+        });
+        words(named.unwrap_or_default()).into_iter().next()
+    };
+    let own = code.lines().enumerate().filter(|(_, line)| line.starts_with("impl") && !line.contains(" for "));
+    own.filter_map(|(number, line)| Some((number + 1, taken.get(&type_of(line)?)?.clone()))).collect()
 }
 
 #[cfg(test)]
@@ -161,6 +198,17 @@ mod tests {
         assert_eq!(rooms.check("svm/window.rs", "use crate::buffers::Bo;\n").len(), 1, "one of the same floor");
         assert_eq!(rooms.check("base/addr.rs", "use crate::Vm;\n").len(), 1, "what the root takes out of a module");
         assert!(rooms.check("base/addr.rs", "\n#[cfg(test)]\nmod tests {\n    use crate::svm;\n}\n").is_empty());
+    }
+
+    #[test]
+    fn only_a_rooms_face_adds_methods_to_others_types() {
+        let text =
+            "use crate::process::svm::{self, SvmWork};\nimpl<'a> SvmWork<'a> {\n}\nimpl Clone for SvmWork<'_> {\n";
+        let finding = ["driver/src/calls/queue.rs:2: calls gives methods to process's SvmWork"];
+        assert_eq!(rooms().check("calls/queue.rs", text), finding);
+        assert!(rooms().check("calls/mod.rs", text).is_empty());
+        assert!(rooms().check("process/svm/call.rs", text).is_empty());
+        assert!(rooms().check("calls/queue.rs", "struct Call;\nimpl Call {\n").is_empty());
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Rig {
         for driver in drivers {
             if let Driver::Here(machine) = &driver {
                 rig.source = machine.memory().source().to_string();
-                let why = machine.memory().why_not_moved();
+                let why = vkfd_host::migrate::why_not_moved(machine.memory());
                 rig.why_not = (!why.is_empty()).then(|| format!("memory cannot be moved in this process: {why}"));
             }
             let memory = Memory::of(driver.open()?.svm().context("this driver does not show SVM memory")?.memory);

@@ -89,7 +89,10 @@ pub fn run(args: &CoherentArgs) -> Result<ExitCode> {
     let mut report = Report::new(&output);
     if info.memory == SVM_MEMORY_NONE {
         let why = match &session.machine {
-            Some(machine) => format!("memory cannot be moved in this process: {}", machine.memory().why_not_moved()),
+            Some(machine) => format!(
+                "memory cannot be moved in this process: {}",
+                vkfd_host::migrate::why_not_moved(machine.memory())
+            ),
             None => "this driver moves no memory: load it with the parameter memory=1 or memory=2".to_owned(),
         };
         report.skip("life", "The life of a buffer in a GPU's memory", &why)?;

@@ -23,98 +23,102 @@ const fn refuse<T>(errno: Errno, reason: Reason) -> Result<T> {
     Err(Error::new(errno, reason))
 }
 
-impl Process {
-    /// Copies and checks a list of `count` ranges at `array`. O(n log n).
-    pub(crate) fn range_list(&self, array: u64, count: u32) -> Result<RangeSet> {
-        if count > self.kfd().options().max_ranges {
-            return refuse(Errno::EINVAL, Reason::TooManyRanges);
-        }
-        let bad_pointer = Error::new(Errno::EFAULT, Reason::BadPointer);
-        let count = count as usize;
-        let mut builder = Builder::new(count)?;
-        let mut step = Vec::filled(UserptrRange::zeroed(), count.min(STEP))?;
-        let mut done = 0;
-        while done < count {
-            os::interrupted()?;
-            let some = count.saturating_sub(done).min(STEP);
-            let offset = (done as u64).checked_mul(size_of::<UserptrRange>() as u64).ok_or(bad_pointer)?;
-            let at = array.checked_add(offset).ok_or(bad_pointer)?;
-            os::failpoint(FailPoint::Copy)?;
-            step.truncate(some);
-            let bytes = slice_as_bytes_mut(&mut step);
-            self.mm().read(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
-            for range in step.iter() {
-                builder.push(CpuVa(range.start), range.size)?;
-            }
-            done = done.saturating_add(some);
-        }
-        let mut set = builder.build()?;
-        if self.sabotage().has(Switch::PrefixSum) {
-            set.skew();
-        }
-        Ok(set)
+/// Copies and checks a list of `count` ranges at `array`. O(n log n).
+pub(crate) fn range_list(process: &Process, array: u64, count: u32) -> Result<RangeSet> {
+    if count > process.kfd().options().max_ranges {
+        return refuse(Errno::EINVAL, Reason::TooManyRanges);
     }
-
-    /// A list whose sizes must add up to `total`.
-    fn range_list_of(&self, array: u64, count: u32, total: u64) -> Result<RangeSet> {
-        let set = self.range_list(array, count)?;
-        if set.pages().checked_mul(PAGE) != Some(total) {
-            return refuse(Errno::EINVAL, Reason::SumMismatch);
+    let bad_pointer = Error::new(Errno::EFAULT, Reason::BadPointer);
+    let count = count as usize;
+    let mut builder = Builder::new(count)?;
+    let mut step = Vec::filled(UserptrRange::zeroed(), count.min(STEP))?;
+    let mut done = 0;
+    while done < count {
+        os::interrupted()?;
+        let some = count.saturating_sub(done).min(STEP);
+        let offset = (done as u64).checked_mul(size_of::<UserptrRange>() as u64).ok_or(bad_pointer)?;
+        let at = array.checked_add(offset).ok_or(bad_pointer)?;
+        os::failpoint(FailPoint::Copy)?;
+        step.truncate(some);
+        let bytes = slice_as_bytes_mut(&mut step);
+        process.mm().read(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
+        for range in step.iter() {
+            builder.push(CpuVa(range.start), range.size)?;
         }
-        Ok(set)
+        done = done.saturating_add(some);
     }
+    let mut set = builder.build()?;
+    if process.sabotage().has(Switch::PrefixSum) {
+        set.skew();
+    }
+    Ok(set)
+}
 
-    /// v2's command.
-    pub(crate) fn alloc_batch(self: &Arc<Self>, args: &AllocMemoryOfGpuBatchArgs) -> Result<Allocated> {
-        if args.total_size == 0 || args.num_ranges == 0 || args.ranges_ptr == 0 {
-            return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
-        }
-        if args.flags & ALLOC_MEM_FLAGS_USERPTR == 0 {
-            return refuse(Errno::EOPNOTSUPP, Reason::BadFlags);
-        }
-        if args.pad != 0 || args.flags & ALLOC_MEM_FLAGS_USERPTR_BATCH != 0 {
-            return refuse(Errno::EINVAL, Reason::BadFlags);
-        }
-        let ranges = self.range_list_of(args.ranges_ptr, args.num_ranges, args.total_size)?;
-        self.alloc(Request {
+/// A list whose sizes must add up to `total`.
+fn range_list_of(process: &Process, array: u64, count: u32, total: u64) -> Result<RangeSet> {
+    let set = range_list(process, array, count)?;
+    if set.pages().checked_mul(PAGE) != Some(total) {
+        return refuse(Errno::EINVAL, Reason::SumMismatch);
+    }
+    Ok(set)
+}
+
+/// v2's command.
+pub(crate) fn alloc_batch(process: &Arc<Process>, args: &AllocMemoryOfGpuBatchArgs) -> Result<Allocated> {
+    if args.total_size == 0 || args.num_ranges == 0 || args.ranges_ptr == 0 {
+        return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
+    }
+    if args.flags & ALLOC_MEM_FLAGS_USERPTR == 0 {
+        return refuse(Errno::EOPNOTSUPP, Reason::BadFlags);
+    }
+    if args.pad != 0 || args.flags & ALLOC_MEM_FLAGS_USERPTR_BATCH != 0 {
+        return refuse(Errno::EINVAL, Reason::BadFlags);
+    }
+    let ranges = range_list_of(process, args.ranges_ptr, args.num_ranges, args.total_size)?;
+    super::memory::alloc(
+        process,
+        Request {
             va: args.va_addr,
             bytes: args.total_size,
             gpu_id: args.gpu_id,
             flags: args.flags,
             ranges: Some(ranges),
-        })
-    }
+        },
+    )
+}
 
-    /// The ordinary ALLOC, with v3's flag or without.
-    pub(crate) fn alloc_one(self: &Arc<Self>, args: &AllocMemoryOfGpuArgs) -> Result<Allocated> {
-        if args.size == 0 {
-            return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
+/// The ordinary ALLOC, with v3's flag or without.
+pub(crate) fn alloc_one(process: &Arc<Process>, args: &AllocMemoryOfGpuArgs) -> Result<Allocated> {
+    if args.size == 0 {
+        return refuse(Errno::EINVAL, Reason::ZeroOrUnaligned);
+    }
+    let ranges = if args.flags & ALLOC_MEM_FLAGS_USERPTR_BATCH != 0 {
+        if args.flags & ALLOC_MEM_FLAGS_USERPTR == 0 {
+            return refuse(Errno::EOPNOTSUPP, Reason::BadFlags);
         }
-        let ranges = if args.flags & ALLOC_MEM_FLAGS_USERPTR_BATCH != 0 {
-            if args.flags & ALLOC_MEM_FLAGS_USERPTR == 0 {
-                return refuse(Errno::EOPNOTSUPP, Reason::BadFlags);
-            }
-            let mut header = UserptrRangesHeader::zeroed();
-            let at = CpuVa(args.mmap_offset);
-            self.mm().read(at, header.as_bytes_mut()).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
-            if header.num_ranges == 0 || header.reserved != 0 {
-                return refuse(Errno::EINVAL, Reason::BadFlags);
-            }
-            let list = args.mmap_offset.checked_add(size_of::<UserptrRangesHeader>() as u64);
-            let list = list.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
-            Some(self.range_list_of(list, header.num_ranges, args.size)?)
-        } else if args.flags & ALLOC_MEM_FLAGS_USERPTR != 0 {
-            let start = if self.sabotage().has(Switch::Identity) { args.va_addr } else { args.mmap_offset };
-            Some(self.single_range(start, args.size)?)
-        } else {
-            None
-        };
-        self.alloc(Request {
+        let mut header = UserptrRangesHeader::zeroed();
+        let at = CpuVa(args.mmap_offset);
+        process.mm().read(at, header.as_bytes_mut()).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
+        if header.num_ranges == 0 || header.reserved != 0 {
+            return refuse(Errno::EINVAL, Reason::BadFlags);
+        }
+        let list = args.mmap_offset.checked_add(size_of::<UserptrRangesHeader>() as u64);
+        let list = list.ok_or(Error::new(Errno::EFAULT, Reason::BadPointer))?;
+        Some(range_list_of(process, list, header.num_ranges, args.size)?)
+    } else if args.flags & ALLOC_MEM_FLAGS_USERPTR != 0 {
+        let start = if process.sabotage().has(Switch::Identity) { args.va_addr } else { args.mmap_offset };
+        Some(super::memory::single_range(start, args.size)?)
+    } else {
+        None
+    };
+    super::memory::alloc(
+        process,
+        Request {
             va: args.va_addr,
             bytes: args.size,
             gpu_id: args.gpu_id,
             flags: args.flags & !ALLOC_MEM_FLAGS_USERPTR_BATCH,
             ranges,
-        })
-    }
+        },
+    )
 }

@@ -10,80 +10,72 @@ use crate::os::{self, Arc};
 use crate::process::Process;
 use vkfd_uapi::memory as abi;
 
-impl Process {
-    /// Makes a file of an object.
-    pub(crate) fn export_dmabuf(&self, args: &mut abi::ExportDmabufArgs) -> Result {
-        let bo = self.bo(args.handle)?;
-        let kind = bo.flags() & abi::ALLOC_MEM_TYPES;
-        if kind == abi::ALLOC_MEM_FLAGS_USERPTR {
-            return Err(Errno::EPERM.into());
-        }
-        if kind & (abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) == 0 {
-            return Err(Error::new(Errno::EINVAL, Reason::BadFlags));
-        }
-        let buffer = DmaBuf {
-            backing: bo.backing().share(),
-            bytes: bo.span().bytes(),
-            gpu_id: bo.device().id(),
-            flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
-            metadata: bo.metadata()?,
-        };
-        args.dmabuf_fd = self.kfd().files().export(&os::arc(buffer)?, args.flags)?;
-        Ok(())
+/// Makes a file of an object.
+pub(crate) fn export_dmabuf(process: &Process, args: &mut abi::ExportDmabufArgs) -> Result {
+    let bo = process.bo(args.handle)?;
+    let kind = bo.flags() & abi::ALLOC_MEM_TYPES;
+    if kind == abi::ALLOC_MEM_FLAGS_USERPTR {
+        return Err(Errno::EPERM.into());
     }
+    if kind & (abi::ALLOC_MEM_FLAGS_VRAM | abi::ALLOC_MEM_FLAGS_GTT) == 0 {
+        return Err(Error::new(Errno::EINVAL, Reason::BadFlags));
+    }
+    let buffer = DmaBuf {
+        backing: bo.backing().share(),
+        bytes: bo.span().bytes(),
+        gpu_id: bo.device().id(),
+        flags: bo.flags() & (abi::ALLOC_MEM_TYPES | abi::ALLOC_MEM_FLAGS_PUBLIC),
+        metadata: bo.metadata()?,
+    };
+    args.dmabuf_fd = process.kfd().files().export(&os::arc(buffer)?, args.flags)?;
+    Ok(())
+}
 
-    /// Where the CPU maps an object: for a host whose clients cannot be told by a call, such as
-    /// importers.
-    pub fn mmap_offset(&self, handle: u64) -> Result<u64> {
-        Ok(self.bo(handle)?.mmap_offset())
+/// Says what a file is, and what was noted about it. EINVAL where that has no room.
+pub(crate) fn dmabuf_info(process: &Process, args: &mut abi::GetDmabufInfoArgs) -> Result {
+    let buffer = process.kfd().files().import(args.dmabuf_fd)?;
+    args.size = buffer.bytes;
+    let noted = buffer.metadata.get();
+    let bytes = noted.bytes.get(..noted.length).unwrap_or_default();
+    if args.metadata_ptr != 0 {
+        if (args.metadata_size as usize) < bytes.len() {
+            return Err(Errno::EINVAL.into());
+        }
+        let written = process.mm().write(CpuVa(args.metadata_ptr), bytes);
+        written.map_err(|error| Error { reason: Reason::BadPointer, ..error })?;
     }
+    args.metadata_size = u32::try_from(bytes.len()).unwrap_or(0);
+    args.gpu_id = buffer.gpu_id;
+    args.flags = buffer.flags;
+    Ok(())
+}
 
-    /// Says what a file is, and what was noted about it. EINVAL where that has no room.
-    pub(crate) fn dmabuf_info(&self, args: &mut abi::GetDmabufInfoArgs) -> Result {
-        let buffer = self.kfd().files().import(args.dmabuf_fd)?;
-        args.size = buffer.bytes;
-        let noted = buffer.metadata.get();
-        let bytes = noted.bytes.get(..noted.length).unwrap_or_default();
-        if args.metadata_ptr != 0 {
-            if (args.metadata_size as usize) < bytes.len() {
-                return Err(Errno::EINVAL.into());
-            }
-            let written = self.mm().write(CpuVa(args.metadata_ptr), bytes);
-            written.map_err(|error| Error { reason: Reason::BadPointer, ..error })?;
-        }
-        args.metadata_size = u32::try_from(bytes.len()).unwrap_or(0);
-        args.gpu_id = buffer.gpu_id;
-        args.flags = buffer.flags;
-        Ok(())
+/// Makes an object of a file's memory for the named GPU, at a GPU address, and returns its
+/// handle. At address 0 the object has none, as in KFD: ROCR imports memory that way before it
+/// maps it through DRM.
+pub(crate) fn import_dmabuf(process: &Arc<Process>, args: &mut abi::ImportDmabufArgs) -> Result {
+    let device = process.kfd().device(args.gpu_id)?.clone();
+    process.vm(device.index())?;
+    let buffer = process.kfd().files().import(args.dmabuf_fd)?;
+    let Some(span) = GpuSpan::new(GpuVa(args.va_addr), buffer.bytes) else {
+        return Err(Error::new(Errno::EINVAL, Reason::Wraps));
+    };
+    if !span.is_whole_pages() {
+        return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
     }
-
-    /// Makes an object of a file's memory for the named GPU, at a GPU address, and returns its
-    /// handle. At address 0 the object has none, as in KFD: ROCR imports memory that way before it
-    /// maps it through DRM.
-    pub(crate) fn import_dmabuf(self: &Arc<Self>, args: &mut abi::ImportDmabufArgs) -> Result {
-        let device = self.kfd().device(args.gpu_id)?.clone();
-        self.vm(device.index())?;
-        let buffer = self.kfd().files().import(args.dmabuf_fd)?;
-        let Some(span) = GpuSpan::new(GpuVa(args.va_addr), buffer.bytes) else {
-            return Err(Error::new(Errno::EINVAL, Reason::Wraps));
-        };
-        if !span.is_whole_pages() {
-            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
-        }
-        if span.end().0 > VA_END {
-            return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
-        }
-        self.svm_work().sweep()?;
-        let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;
-        let mmap_offset = self.offsets().take(span.bytes());
-        let number = self.reserve_number()?;
-        let backing = buffer.backing.share();
-        let gpus = self.gpu_count();
-        let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
-        let bo = self.publish(number, bo)?;
-        bo.share_metadata(buffer.metadata.clone());
-        bo.set_ready();
-        args.handle = bo.handle();
-        Ok(())
+    if span.end().0 > VA_END {
+        return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
     }
+    process.svm_work().sweep()?;
+    let flags = buffer.flags | abi::ALLOC_MEM_FLAGS_WRITABLE | abi::ALLOC_MEM_FLAGS_EXECUTABLE;
+    let mmap_offset = process.offsets().take(span.bytes());
+    let number = super::memory::reserve_number(process)?;
+    let backing = buffer.backing.share();
+    let gpus = process.gpu_count();
+    let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
+    let bo = super::memory::publish(process, number, bo)?;
+    bo.share_metadata(buffer.metadata.clone());
+    bo.set_ready();
+    args.handle = bo.handle();
+    Ok(())
 }

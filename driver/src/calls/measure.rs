@@ -46,99 +46,97 @@ fn spans(ranges: &RangeSet) -> Result<Vec<CpuSpan>> {
     Ok(spans)
 }
 
-impl Process {
-    /// The MEASURE call. O(pages).
-    pub(crate) fn measure(&self, args: &mut abi::MeasureArgs) -> Result {
-        if args.num_ranges == 0 || args.pad != 0 {
-            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
-        }
-        let ranges = self.range_list(args.ranges_ptr, args.num_ranges)?;
-        // As long as the call lasts, as a registration would be.
-        let _charge = self.kfd().limit().charge(ranges.pages().saturating_mul(PAGE))?;
-        let took = match args.what {
-            abi::MEASURE_FAULT => self.measure_fault(&ranges)?,
-            abi::MEASURE_FAULT_BARE => {
-                let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
-                let _windows = Windows::new(self.mm(), &ranges, &nobody, self.window_policy())?;
-                self.mm().measure_fault_bare(&spans(&ranges)?)?
-            }
-            abi::MEASURE_PIN => {
-                if ranges.pages() > MAX_PINNED {
-                    return Err(Error::new(Errno::EINVAL, Reason::TooManyRanges));
-                }
-                // Each pin is a thousand references to its page, and all of them may be to the
-                // same: not two calls' at a time.
-                let _only = self.kfd().begin_pinning().ok_or(Errno::EBUSY)?;
-                self.mm().measure_pin(&spans(&ranges)?)?
-            }
-            _ => return Err(Errno::EINVAL.into()),
-        };
-        args.pages = ranges.pages();
-        args.nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        Ok(())
+/// The MEASURE call. O(pages).
+pub(crate) fn measure(process: &Process, args: &mut abi::MeasureArgs) -> Result {
+    if args.num_ranges == 0 || args.pad != 0 {
+        return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
     }
+    let ranges = super::batch::range_list(process, args.ranges_ptr, args.num_ranges)?;
+    // As long as the call lasts, as a registration would be.
+    let _charge = process.kfd().limit().charge(ranges.pages().saturating_mul(PAGE))?;
+    let took = match args.what {
+        abi::MEASURE_FAULT => measure_fault(process, &ranges)?,
+        abi::MEASURE_FAULT_BARE => {
+            let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
+            let _windows = Windows::new(process.mm(), &ranges, &nobody, process.window_policy())?;
+            process.mm().measure_fault_bare(&spans(&ranges)?)?
+        }
+        abi::MEASURE_PIN => {
+            if ranges.pages() > MAX_PINNED {
+                return Err(Error::new(Errno::EINVAL, Reason::TooManyRanges));
+            }
+            // Each pin is a thousand references to its page, and all of them may be to the
+            // same: not two calls' at a time.
+            let _only = process.kfd().begin_pinning().ok_or(Errno::EBUSY)?;
+            process.mm().measure_pin(&spans(&ranges)?)?
+        }
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    args.pages = ranges.pages();
+    args.nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    Ok(())
+}
 
-    fn measure_fault(&self, ranges: &RangeSet) -> Result<Duration> {
-        let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
-        let windows = Windows::new(self.mm(), ranges, &nobody, self.window_policy())?;
-        let mut pages = Vec::filled(Page::default(), index(ranges.pages().min(CHUNK_PAGES)))?;
-        let mut spans: Vec<CpuSpan> = Vec::with_capacity(ranges.len().min(CHUNK_RANGES))?;
-        let start = os::now();
-        let mut left = ranges.by_cpu();
-        while let Some(first) = left.first() {
-            os::interrupted()?;
-            spans.clear();
-            let mut room = CHUNK_PAGES;
-            let number = |number: &u32| index(u64::from(*number));
-            let watch = windows.of(number(first), ranges.span(number(first)).start());
-            for next in left {
-                let span = ranges.span(number(next));
-                let here = Arc::ptr_eq(windows.of(number(next), span.start()), watch);
-                if !here || span.pages() > room || !spans.push_reserved(span) {
-                    break;
-                }
-                room = room.saturating_sub(span.pages());
+fn measure_fault(process: &Process, ranges: &RangeSet) -> Result<Duration> {
+    let nobody: Arc<dyn Invalidate> = os::arc(Nobody)?;
+    let windows = Windows::new(process.mm(), ranges, &nobody, process.window_policy())?;
+    let mut pages = Vec::filled(Page::default(), index(ranges.pages().min(CHUNK_PAGES)))?;
+    let mut spans: Vec<CpuSpan> = Vec::with_capacity(ranges.len().min(CHUNK_RANGES))?;
+    let start = os::now();
+    let mut left = ranges.by_cpu();
+    while let Some(first) = left.first() {
+        os::interrupted()?;
+        spans.clear();
+        let mut room = CHUNK_PAGES;
+        let number = |number: &u32| index(u64::from(*number));
+        let watch = windows.of(number(first), ranges.span(number(first)).start());
+        for next in left {
+            let span = ranges.span(number(next));
+            let here = Arc::ptr_eq(windows.of(number(next), span.start()), watch);
+            if !here || span.pages() > room || !spans.push_reserved(span) {
+                break;
             }
-            left = left.get(spans.len().max(1)..).unwrap_or_default();
-            if spans.is_empty() {
-                // Longer than a chunk: piece by piece.
-                let span = ranges.span(number(first));
-                let mut at = span.start();
-                while at < span.end() {
-                    os::interrupted()?;
-                    let end = CpuVa(span.end().0.min(at.0.saturating_add(CHUNK_BYTES)));
-                    self.fault_for_measure(&**watch, &[CpuSpan::between(at, end)], &mut pages)?;
-                    at = end;
-                }
-            } else {
-                self.fault_for_measure(&**watch, &spans, &mut pages)?;
-            }
+            room = room.saturating_sub(span.pages());
         }
-        Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
+        left = left.get(spans.len().max(1)..).unwrap_or_default();
+        if spans.is_empty() {
+            // Longer than a chunk: piece by piece.
+            let span = ranges.span(number(first));
+            let mut at = span.start();
+            while at < span.end() {
+                os::interrupted()?;
+                let end = CpuVa(span.end().0.min(at.0.saturating_add(CHUNK_BYTES)));
+                fault_for_measure(process, &**watch, &[CpuSpan::between(at, end)], &mut pages)?;
+                at = end;
+            }
+        } else {
+            fault_for_measure(process, &**watch, &spans, &mut pages)?;
+        }
     }
+    Ok(Duration::from_nanos(os::now().0.saturating_sub(start.0)))
+}
 
-    fn fault_for_measure(
-        &self,
-        watch: &dyn crate::seams::address_space::Watch,
-        spans: &[CpuSpan],
-        pages: &mut [Page],
-    ) -> Result {
-        let deadline = self.deadline();
-        let mut done = 0;
-        while done < spans.len() {
-            os::interrupted()?;
-            let spans = spans.get(done..).unwrap_or_default();
-            let wanted = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.pages()));
-            // A chunk at most.
-            let pages = pages.get_mut(..index(wanted)).ok_or(Errno::EINVAL)?;
-            let faulted = self.mm().fault(watch, watch.read_begin(), spans, Access::Write, pages);
-            done = done.saturating_add(faulted.spans);
-            match faulted.error {
-                None => break,
-                Some(Errno::EBUSY | Errno::EAGAIN) if os::now() < deadline => {}
-                Some(errno) => return Err(errno.into()),
-            }
+fn fault_for_measure(
+    process: &Process,
+    watch: &dyn crate::seams::address_space::Watch,
+    spans: &[CpuSpan],
+    pages: &mut [Page],
+) -> Result {
+    let deadline = process.deadline();
+    let mut done = 0;
+    while done < spans.len() {
+        os::interrupted()?;
+        let spans = spans.get(done..).unwrap_or_default();
+        let wanted = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.pages()));
+        // A chunk at most.
+        let pages = pages.get_mut(..index(wanted)).ok_or(Errno::EINVAL)?;
+        let faulted = process.mm().fault(watch, watch.read_begin(), spans, Access::Write, pages);
+        done = done.saturating_add(faulted.spans);
+        match faulted.error {
+            None => break,
+            Some(Errno::EBUSY | Errno::EAGAIN) if os::now() < deadline => {}
+            Some(errno) => return Err(errno.into()),
         }
-        Ok(())
     }
+    Ok(())
 }

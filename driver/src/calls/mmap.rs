@@ -54,46 +54,43 @@ impl Mapped {
     }
 }
 
-impl Process {
-    /// What `bytes` (whole pages) at `offset` are. EINVAL when that is nothing.
-    pub fn mmap(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        if bytes == 0 || bytes % PAGE != 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let device = |offset| {
-            let id = abi::gpu_id(offset);
-            self.kfd().devices().iter().find(|d| abi::gpu_id(abi::encode(0, d.id())) == id)
-        };
-        match abi::mmap_type(offset) {
-            abi::MMAP_TYPE_DOORBELL => {
-                self.page_at(abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
-            }
-            abi::MMAP_TYPE_EVENTS => {
-                let device = self.kfd().devices().first().ok_or(Errno::EINVAL)?;
-                whole(self.events().page(&**device.gpu())?, bytes)
-            }
-            abi::MMAP_TYPE_RESERVED_MEM => Err(Errno::EINVAL.into()),
-            _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
-                self.page_at(abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
-            }
-            _ => self.mmap_bo(offset, bytes),
-        }
+pub(super) fn mmap(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
+    if bytes == 0 || bytes % PAGE != 0 {
+        return Err(Errno::EINVAL.into());
     }
-
-    /// Doorbells or registers. ENODEV before ACQUIRE_VM, when there are none.
-    fn page_at(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        match self.offsets().find(offset, PAGE) {
-            Some((Shown::Page(memory), _)) => whole(memory, bytes),
-            _ => Err(Errno::ENODEV.into()),
+    let device = |offset| {
+        let id = abi::gpu_id(offset);
+        process.kfd().devices().iter().find(|d| abi::gpu_id(abi::encode(0, d.id())) == id)
+    };
+    match abi::mmap_type(offset) {
+        abi::MMAP_TYPE_DOORBELL => {
+            page_at(process, abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
         }
+        abi::MMAP_TYPE_EVENTS => {
+            let device = process.kfd().devices().first().ok_or(Errno::EINVAL)?;
+            whole(process.events().page(&**device.gpu())?, bytes)
+        }
+        abi::MMAP_TYPE_RESERVED_MEM => Err(Errno::EINVAL.into()),
+        _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
+            page_at(process, abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
+        }
+        _ => mmap_bo(process, offset, bytes),
     }
+}
 
-    fn mmap_bo(&self, offset: u64, bytes: u64) -> Result<Mapped> {
-        match self.offsets().find(offset, bytes) {
-            Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
-            Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
-            _ => Err(Errno::EINVAL.into()),
-        }
+/// Doorbells or registers. ENODEV before ACQUIRE_VM, when there are none.
+fn page_at(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
+    match process.offsets().find(offset, PAGE) {
+        Some((Shown::Page(memory), _)) => whole(memory, bytes),
+        _ => Err(Errno::ENODEV.into()),
+    }
+}
+
+fn mmap_bo(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
+    match process.offsets().find(offset, bytes) {
+        Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
+        Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
+        _ => Err(Errno::EINVAL.into()),
     }
 }
 

@@ -36,115 +36,113 @@ struct Moves {
     _block: Option<block::Moving>,
 }
 
-impl Process {
-    /// The MOVE call. What has moved when it fails has moved. EINVAL, EOPNOTSUPP, ESRCH, ENOMEM
-    /// before anything has moved. O(pages).
-    pub(crate) fn move_pages(self: &Arc<Self>, args: &mut abi::MoveArgs) -> Result {
-        let device = self.kfd().device(args.gpu_id)?;
-        if !self.mm().migration().has(device.memory_kind()) {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
-        if args.size != 0 {
-            let span = CpuSpan::new(CpuVa(args.start), args.size).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
-            if !span.is_whole_pages() {
-                return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
-            }
-            // Hosts count on it.
-            if span.end().0 > VA_END {
-                return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
-            }
-            args.moved = match args.direction {
-                abi::MOVE_TO_GPU => {
-                    let moved = self.move_to_gpu(device, span);
-                    self.hasten_restore();
-                    moved?
-                }
-                abi::MOVE_TO_SYSTEM => self.mm().migrate_to_system(span)?,
-                _ => return Err(Errno::EINVAL.into()),
-            };
-        }
-        (args.resident, args.released) = device.residency().hosted();
-        Ok(())
+/// The MOVE call. What has moved when it fails has moved. EINVAL, EOPNOTSUPP, ESRCH, ENOMEM
+/// before anything has moved. O(pages).
+pub(crate) fn move_pages(process: &Arc<Process>, args: &mut abi::MoveArgs) -> Result {
+    let device = process.kfd().device(args.gpu_id)?;
+    if !process.mm().migration().has(device.memory_kind()) {
+        return Err(Errno::EOPNOTSUPP.into());
     }
+    if args.size != 0 {
+        let span = CpuSpan::new(CpuVa(args.start), args.size).ok_or(Error::new(Errno::EINVAL, Reason::Wraps))?;
+        if !span.is_whole_pages() {
+            return Err(Error::new(Errno::EINVAL, Reason::ZeroOrUnaligned));
+        }
+        // Hosts count on it.
+        if span.end().0 > VA_END {
+            return Err(Error::new(Errno::EINVAL, Reason::OutOfAperture));
+        }
+        args.moved = match args.direction {
+            abi::MOVE_TO_GPU => {
+                let moved = move_to_gpu(process, device, span);
+                process.hasten_restore();
+                moved?
+            }
+            abi::MOVE_TO_SYSTEM => process.mm().migrate_to_system(span)?,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+    }
+    (args.resident, args.released) = device.residency().hosted();
+    Ok(())
+}
 
-    /// As much as there is VRAM for.
-    fn move_to_gpu(&self, device: &Arc<Device>, span: CpuSpan) -> Result<u64> {
-        device.residency().prepare(device.vram().pages())?;
-        let mut places: Vec<Option<VramOffset>> = Vec::with_capacity(index(span.pages().min(HUGE / PAGE)))?;
-        let (mut at, mut moved) = (span.start().0, 0u64);
-        while at < span.end().0 {
-            // What has moved until then has moved.
-            if moved > 0 && os::killed() {
-                break;
-            }
-            os::interrupted()?;
-            // Where there is no memory there is nothing to move.
-            let none = self.mm().out_of_reach(CpuSpan::between(CpuVa(at), span.end()), Access::Read);
-            if none >= HUGE {
-                at = at.saturating_add(block_start(none));
-                continue;
-            }
-            let next = block_start(at).saturating_add(HUGE).min(span.end().0);
-            match self.move_part_to_gpu(device, CpuSpan::between(CpuVa(at), CpuVa(next)), &mut places) {
-                Ok(count) => moved = count.saturating_add(moved),
-                Err(error) if moved == 0 => return Err(error),
-                Err(_) => break,
-            }
-            at = next;
+/// As much as there is VRAM for.
+fn move_to_gpu(process: &Process, device: &Arc<Device>, span: CpuSpan) -> Result<u64> {
+    device.residency().prepare(device.vram().pages())?;
+    let mut places: Vec<Option<VramOffset>> = Vec::with_capacity(index(span.pages().min(HUGE / PAGE)))?;
+    let (mut at, mut moved) = (span.start().0, 0u64);
+    while at < span.end().0 {
+        // What has moved until then has moved.
+        if moved > 0 && os::killed() {
+            break;
         }
-        Ok(moved)
+        os::interrupted()?;
+        // Where there is no memory there is nothing to move.
+        let none = process.mm().out_of_reach(CpuSpan::between(CpuVa(at), span.end()), Access::Read);
+        if none >= HUGE {
+            at = at.saturating_add(block_start(none));
+            continue;
+        }
+        let next = block_start(at).saturating_add(HUGE).min(span.end().0);
+        match move_part_to_gpu(process, device, CpuSpan::between(CpuVa(at), CpuVa(next)), &mut places) {
+            Ok(count) => moved = count.saturating_add(moved),
+            Err(error) if moved == 0 => return Err(error),
+            Err(_) => break,
+        }
+        at = next;
     }
+    Ok(moved)
+}
 
-    /// No thread faults pages in that are about to move, for any object or range.
-    fn begin_moves(&self, part: CpuSpan) -> Result<Moves> {
-        let mut objects: Vec<Arc<Bo>> = Vec::new();
-        let mut result = Ok(());
-        let inner = self.lock();
-        inner.cpu_hulls.overlapping(part.start().0, part.end().0, &mut |_, _, number| {
-            // The hull may be hit where no range is.
-            if let Some(bo) = inner.bos.get(*number).filter(|bo| bo.has_cpu_memory_in(part)) {
-                result = objects.push(bo.clone());
-            }
-            result.is_ok()
-        });
-        drop(inner);
-        result?;
-        objects.sort_unstable_by_key(|bo| bo.number());
-        let mut userptrs = Vec::with_capacity(objects.len())?;
-        for moving in objects.iter().filter_map(|bo| bo.begin_move()) {
-            userptrs.push_reserved(moving);
+/// No thread faults pages in that are about to move, for any object or range.
+fn begin_moves(process: &Process, part: CpuSpan) -> Result<Moves> {
+    let mut objects: Vec<Arc<Bo>> = Vec::new();
+    let mut result = Ok(());
+    let inner = process.lock();
+    inner.cpu_hulls.overlapping(part.start().0, part.end().0, &mut |_, _, number| {
+        // The hull may be hit where no range is.
+        if let Some(bo) = inner.bos.get(*number).filter(|bo| bo.has_cpu_memory_in(part)) {
+            result = objects.push(bo.clone());
         }
-        let block = self.svm().find_block(part.start().0).and_then(|block| block.begin_move(self.deadline()));
-        Ok(Moves { _userptrs: userptrs, _block: block })
+        result.is_ok()
+    });
+    drop(inner);
+    result?;
+    objects.sort_unstable_by_key(|bo| bo.number());
+    let mut userptrs = Vec::with_capacity(objects.len())?;
+    for moving in objects.iter().filter_map(|bo| bo.begin_move()) {
+        userptrs.push_reserved(moving);
     }
+    let block = process.svm().find_block(part.start().0).and_then(|block| block.begin_move(process.deadline()));
+    Ok(Moves { _userptrs: userptrs, _block: block })
+}
 
-    /// Of one granule. The places are of no use afterwards.
-    fn move_part_to_gpu(
-        &self,
-        device: &Arc<Device>,
-        part: CpuSpan,
-        places: &mut Vec<Option<VramOffset>>,
-    ) -> Result<u64> {
-        let base = CpuVa(block_start(part.start().0));
-        let whole = CpuSpan::new(base, HUGE).ok_or(Errno::EINVAL)?;
-        let counters = os::arc(Counters::default())?;
-        let granule = Granule::new(self.mm_arc().clone(), self.who(), whole, self.gpu_count(), counters)?;
-        let vram = device.alloc_vram(part.pages(), Contents::Any)?;
-        places.clear();
-        for block in vram.iter() {
-            for page in 0..block.pages {
-                places.push_reserved(Some(VramOffset(page.saturating_mul(PAGE).saturating_add(block.at.0))));
-            }
+/// Of one granule. The places are of no use afterwards.
+fn move_part_to_gpu(
+    process: &Process,
+    device: &Arc<Device>,
+    part: CpuSpan,
+    places: &mut Vec<Option<VramOffset>>,
+) -> Result<u64> {
+    let base = CpuVa(block_start(part.start().0));
+    let whole = CpuSpan::new(base, HUGE).ok_or(Errno::EINVAL)?;
+    let counters = os::arc(Counters::default())?;
+    let granule = Granule::new(process.mm_arc().clone(), process.who(), whole, process.gpu_count(), counters)?;
+    let vram = device.alloc_vram(part.pages(), Contents::Any)?;
+    places.clear();
+    for block in vram.iter() {
+        for page in 0..block.pages {
+            places.push_reserved(Some(VramOffset(page.saturating_mul(PAGE).saturating_add(block.at.0))));
         }
-        if let Err(error) = device.residency().enter(&granule, part.start().0.saturating_sub(base.0) / PAGE, places) {
-            device.vram().give_back(&vram);
-            return Err(error);
-        }
-        let memory: Arc<dyn DeviceMemory> = device.clone();
-        let moved = self.begin_moves(part).and_then(|_moving| self.mm().migrate_to_device(part, &memory, places));
-        for at in places.iter().flatten() {
-            device.withdraw(*at, 1);
-        }
-        moved
     }
+    if let Err(error) = device.residency().enter(&granule, part.start().0.saturating_sub(base.0) / PAGE, places) {
+        device.vram().give_back(&vram);
+        return Err(error);
+    }
+    let memory: Arc<dyn DeviceMemory> = device.clone();
+    let moved = begin_moves(process, part).and_then(|_moving| process.mm().migrate_to_device(part, &memory, places));
+    for at in places.iter().flatten() {
+        device.withdraw(*at, 1);
+    }
+    moved
 }

@@ -13,69 +13,67 @@ const TILE_MODES: u32 = 32;
 /// And of macro tiling.
 const MACRO_TILE_MODES: u32 = 16;
 
-impl Process {
-    /// The GPU with this id must exist (EINVAL), and the process must have its VM there
-    /// (`unbound`).
-    fn bound(&self, gpu_id: u32, unbound: Errno) -> Result {
-        let device = self.kfd().device(gpu_id)?;
-        self.vm(device.index()).map(|_| ()).map_err(|_| Error::new(unbound, Reason::BadGpu))
-    }
+/// The GPU with this id must exist (EINVAL), and the process must have its VM there
+/// (`unbound`).
+fn bound(process: &Process, gpu_id: u32, unbound: Errno) -> Result {
+    let device = process.kfd().device(gpu_id)?;
+    process.vm(device.index()).map(|_| ()).map_err(|_| Error::new(unbound, Reason::BadGpu))
+}
 
-    /// Cache policies of the process's memory. Memory is coherent whatever they say.
-    pub(crate) fn set_memory_policy(&self, args: &abi::SetMemoryPolicyArgs) -> Result {
-        if args.default_policy.max(args.alternate_policy) > abi::CACHE_POLICY_NONCOHERENT {
-            return Err(Errno::EINVAL.into());
-        }
-        self.bound(args.gpu_id, Errno::ESRCH)
+/// Cache policies of the process's memory. Memory is coherent whatever they say.
+pub(crate) fn set_memory_policy(process: &Process, args: &abi::SetMemoryPolicyArgs) -> Result {
+    if args.default_policy.max(args.alternate_policy) > abi::CACHE_POLICY_NONCOHERENT {
+        return Err(Errno::EINVAL.into());
     }
+    bound(process, args.gpu_id, Errno::ESRCH)
+}
 
-    /// Memory behind scratch.
-    pub(crate) fn set_scratch_backing(&self, args: &abi::SetScratchBackingVaArgs) -> Result {
-        self.bound(args.gpu_id, Errno::ENODEV)
-    }
+/// Memory behind scratch.
+pub(crate) fn set_scratch_backing(process: &Process, args: &abi::SetScratchBackingVaArgs) -> Result {
+    bound(process, args.gpu_id, Errno::ENODEV)
+}
 
-    /// The second-level trap handler. The GPU never executes it: a trap ends the queue with the
-    /// code that the runtime's own handler would come to without a debugger.
-    pub(crate) fn set_trap_handler(&self, args: &abi::SetTrapHandlerArgs) -> Result {
-        self.bound(args.gpu_id, Errno::ESRCH)
-    }
+/// The second-level trap handler. The GPU never executes it: a trap ends the queue with the
+/// code that the runtime's own handler would come to without a debugger.
+pub(crate) fn set_trap_handler(process: &Process, args: &abi::SetTrapHandlerArgs) -> Result {
+    bound(process, args.gpu_id, Errno::ESRCH)
+}
 
-    /// How the GPU's memory is tiled: not at all.
-    pub(crate) fn tile_config(&self, args: &mut abi::GetTileConfigArgs) -> Result {
-        self.kfd().device(args.gpu_id)?;
-        (args.gb_addr_config, args.num_banks, args.num_ranks) = (0, 0, 0);
-        args.num_tile_configs = self.zeroes(args.tile_config_ptr, args.num_tile_configs.min(TILE_MODES))?;
-        args.num_macro_tile_configs =
-            self.zeroes(args.macro_tile_config_ptr, args.num_macro_tile_configs.min(MACRO_TILE_MODES))?;
-        Ok(())
-    }
+/// How the GPU's memory is tiled: not at all.
+pub(crate) fn tile_config(process: &Process, args: &mut abi::GetTileConfigArgs) -> Result {
+    process.kfd().device(args.gpu_id)?;
+    (args.gb_addr_config, args.num_banks, args.num_ranks) = (0, 0, 0);
+    args.num_tile_configs = zeroes(process, args.tile_config_ptr, args.num_tile_configs.min(TILE_MODES))?;
+    args.num_macro_tile_configs =
+        zeroes(process, args.macro_tile_config_ptr, args.num_macro_tile_configs.min(MACRO_TILE_MODES))?;
+    Ok(())
+}
 
-    /// Writes so many words of zero to the caller.
-    fn zeroes(&self, at: u64, words: u32) -> Result<u32> {
-        let zeroes = [0; TILE_MODES as usize * 4];
-        let bytes = (words as usize).checked_mul(4).and_then(|bytes| zeroes.get(..bytes)).ok_or(Errno::EINVAL)?;
-        if !bytes.is_empty() {
-            self.mm().write(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
-        }
-        Ok(words)
+/// Writes so many words of zero to the caller.
+fn zeroes(process: &Process, at: u64, words: u32) -> Result<u32> {
+    let zeroes = [0; TILE_MODES as usize * 4];
+    let bytes = (words as usize).checked_mul(4).and_then(|bytes| zeroes.get(..bytes)).ok_or(Errno::EINVAL)?;
+    if !bytes.is_empty() {
+        process.mm().write(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
     }
+    Ok(words)
+}
 
-    /// The runtime announces itself, or takes that back. EBUSY when it has, EEXIST when there are
-    /// queues by then.
-    pub(crate) fn runtime_enable(&self, args: &mut abi::RuntimeEnableArgs) -> Result {
-        let mut inner = self.lock();
-        if args.mode_mask & abi::RUNTIME_ENABLE_MODE_ENABLE_MASK == 0 {
-            inner.runtime_enabled = false;
-            return Ok(());
-        }
-        if inner.runtime_enabled {
-            return Err(Errno::EBUSY.into());
-        }
-        if !inner.queues.is_empty() {
-            return Err(Errno::EEXIST.into());
-        }
-        inner.runtime_enabled = true;
-        args.capabilities_mask = 0;
-        Ok(())
+/// The runtime announces itself, or takes that back. EBUSY when it has, EEXIST when there are
+/// queues by then.
+pub(crate) fn runtime_enable(process: &Process, args: &mut abi::RuntimeEnableArgs) -> Result {
+    let mut inner = process.lock();
+    if args.mode_mask & abi::RUNTIME_ENABLE_MODE_ENABLE_MASK == 0 {
+        inner.runtime_enabled = false;
+        return Ok(());
     }
+    if inner.runtime_enabled {
+        return Err(Errno::EBUSY.into());
+    }
+    if !inner.queues.is_empty() {
+        return Err(Errno::EEXIST.into());
+    }
+    inner.runtime_enabled = true;
+    args.capabilities_mask = 0;
+    Ok(())
 }

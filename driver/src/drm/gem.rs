@@ -23,6 +23,7 @@ use crate::buffers::bo::{Backing, Bo, Spec};
 use crate::buffers::dmabuf::DmaBuf;
 use crate::buffers::gem_object::{allocate, GemObject, Wanted, DOMAIN_GTT, DOMAIN_VRAM, NO_CPU_ACCESS};
 use crate::buffers::metadata::{Metadata, Noted, METADATA_BYTES};
+use crate::calls::memory;
 use crate::calls::mmap::Mapped;
 use crate::collections::handle::Handles;
 use crate::device::Device;
@@ -283,7 +284,7 @@ impl Objects {
         if flags & VA_EXECUTABLE != 0 {
             access |= kfd_abi::ALLOC_MEM_FLAGS_EXECUTABLE;
         }
-        let bo = process.map_gem(&self.device, &object.backing, offset / PAGE, span, access)?;
+        let bo = map_gem(process, &self.device, &object.backing, offset / PAGE, span, access)?;
         let map = Map { va, bo, process: process.clone() };
         let mut entries = self.entries.lock();
         let entry = number(handle).and_then(|number| entries.get_mut(number));
@@ -330,31 +331,29 @@ impl Drop for Objects {
     }
 }
 
-impl Process {
-    /// Maps pages of a DRM object at GPU addresses that nothing has: an object of this process's
-    /// without a handle. EINVAL where there is something, as amdgpu says.
-    fn map_gem(
-        self: &Arc<Self>,
-        device: &Arc<Device>,
-        backing: &Backing,
-        first_page: u64,
-        span: GpuSpan,
-        flags: u32,
-    ) -> Result<Arc<Bo>> {
-        let vm = self.vm(device.index())?;
-        self.svm_work().sweep()?;
-        let number = self.reserve_number()?;
-        let (device, backing, gpus) = (device.clone(), backing.share(), self.gpu_count());
-        let spec = Spec { number, device, span, flags, mmap_offset: 0, backing, first_page, charge: None, gpus };
-        let bo = self.publish(number, Bo::new(spec)).map_err(|error| match error.errno {
-            Errno::EADDRINUSE => Errno::EINVAL.into(),
-            _ => error,
-        })?;
-        if let Err(error) = bo.map_with_room(&vm, self.deadline()) {
-            let _ = bo.free();
-            self.forget(&bo);
-            return Err(error);
-        }
-        Ok(bo)
+/// Maps pages of a DRM object at GPU addresses that nothing has: an object of this process's
+/// without a handle. EINVAL where there is something, as amdgpu says.
+fn map_gem(
+    process: &Arc<Process>,
+    device: &Arc<Device>,
+    backing: &Backing,
+    first_page: u64,
+    span: GpuSpan,
+    flags: u32,
+) -> Result<Arc<Bo>> {
+    let vm = process.vm(device.index())?;
+    process.svm_work().sweep()?;
+    let number = memory::reserve_number(process)?;
+    let (device, backing, gpus) = (device.clone(), backing.share(), process.gpu_count());
+    let spec = Spec { number, device, span, flags, mmap_offset: 0, backing, first_page, charge: None, gpus };
+    let bo = memory::publish(process, number, Bo::new(spec)).map_err(|error| match error.errno {
+        Errno::EADDRINUSE => Errno::EINVAL.into(),
+        _ => error,
+    })?;
+    if let Err(error) = bo.map_with_room(&vm, process.deadline()) {
+        let _ = bo.free();
+        process.forget(&bo);
+        return Err(error);
     }
+    Ok(bo)
 }

@@ -6,6 +6,7 @@
 //! it, built without it, and becomes visible at the end. Objects point back at their process;
 //! [`Process::release`] breaks that circle.
 
+mod copy_out;
 pub mod last_error;
 pub mod offsets;
 mod owner;
@@ -24,15 +25,16 @@ use crate::device::smi::{Event, Who};
 use crate::device::Device;
 use crate::gpuvm::vm::{Vm, DOORBELL_BYTES};
 use crate::machine::kfd::Kfd;
-use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
+use crate::os::{self, Arc, Mutex, MutexGuard, Time, Vec, Work};
 use crate::process::last_error::LastErrors;
 use crate::process::offsets::{Offsets, Shown};
 use crate::queues::event::Events;
 use crate::queues::eviction::Eviction;
 use crate::queues::fault::Faults;
-use crate::queues::queue::Queues;
+use crate::queues::queue::{Queues, State};
 use crate::sabotage::{Switch, Switches};
 use crate::seams::address_space::AddressSpace;
+use crate::seams::gpu::{HwQueue, PageFault};
 use crate::svm::Svm;
 use crate::userptr::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -102,6 +104,19 @@ pub struct Process {
     looks: AtomicU32,
 }
 
+impl Kfd {
+    /// A process opens the device: an object with no VM yet.
+    pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
+        self.open_accounted(mm, self.limit().clone())
+    }
+
+    /// As [`open`](Self::open), for a process whose registered memory counts in `registered` and
+    /// not against the machine's limit.
+    pub fn open_accounted(self: &Arc<Self>, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Process>> {
+        Process::new(self, self.next_process(), mm, registered)
+    }
+}
+
 impl Process {
     /// A process without VMs.
     pub fn new(kfd: &Arc<Kfd>, number: u64, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Self>> {
@@ -113,16 +128,16 @@ impl Process {
         let inner = Inner {
             vms,
             bos: Handles::new(),
-            gpu_va: IntervalMap::seeded(crate::os::random()),
-            cpu_hulls: IntervalMap::seeded(crate::os::random()),
+            gpu_va: IntervalMap::seeded(os::random()),
+            cpu_hulls: IntervalMap::seeded(os::random()),
             queues: Queues::new(gpus)?,
             windows: kfd.options().windows,
             released: false,
             runtime_enabled: false,
             signal_page: None,
         };
-        let (pid, name) = crate::os::process();
-        crate::os::arc(Self {
+        let (pid, name) = os::process();
+        os::arc(Self {
             kfd: kfd.clone(),
             number,
             mm,
@@ -522,6 +537,23 @@ impl Process {
         let removed = inner.bos.remove(number);
         drop(inner);
         drop(removed);
+    }
+
+    /// When a wait of a call for memory ends.
+    pub(crate) fn deadline(&self) -> Time {
+        os::now().after(self.kfd().options().register_deadline)
+    }
+
+    /// A device says that a queue has stopped for good: on `fault`, or on something it cannot
+    /// execute. The first reason stays.
+    pub(crate) fn queue_stopped(&self, gpu: usize, hw: HwQueue, fault: Option<PageFault>) {
+        let mut inner = self.lock();
+        let mut queues = inner.queues.queues.iter_mut();
+        if let Some(queue) = queues.find(|q| q.vm.gpu_index() == gpu && q.hw == hw) {
+            if matches!(queue.state, State::Running | State::Off) {
+                queue.state = fault.map_or(State::Broken, State::Faulted);
+            }
+        }
     }
 }
 

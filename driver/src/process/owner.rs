@@ -6,10 +6,8 @@ use super::Process;
 use crate::base::addr::CpuSpan;
 use crate::base::counters::Counters;
 use crate::base::errno::Result;
-use crate::device::limit::Limit;
 use crate::device::smi::{Event, Who};
 use crate::device::vmid_owner::VmidOwner;
-use crate::machine::kfd::Kfd;
 use crate::os::{self, Arc};
 use crate::queues::eviction::{self, Eviction};
 use crate::sabotage::Switches;
@@ -18,19 +16,6 @@ use crate::seams::gpu::{HwQueue, PageFault};
 use crate::svm::owner::SvmOwner;
 use crate::svm::Svm;
 use crate::userptr::owner::UserptrOwner;
-
-impl Kfd {
-    /// A process opens the device: an object with no VM yet.
-    pub fn open(self: &Arc<Self>, mm: Arc<dyn AddressSpace>) -> Result<Arc<Process>> {
-        self.open_accounted(mm, self.limit().clone())
-    }
-
-    /// As [`open`](Self::open), for a process whose registered memory counts in `registered` and
-    /// not against the machine's limit.
-    pub fn open_accounted(self: &Arc<Self>, mm: Arc<dyn AddressSpace>, registered: Arc<Limit>) -> Result<Arc<Process>> {
-        Process::new(self, self.next_process(), mm, registered)
-    }
-}
 
 /// A process that something of its own keeps: a VMID, a userptr object, a window of SVM memory.
 struct Owned(Arc<Process>);

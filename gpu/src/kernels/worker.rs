@@ -49,82 +49,80 @@ impl Pause {
     }
 }
 
-impl Job {
-    fn note(&self, failed: Failed) {
-        // Later ones are consequences, or as good.
-        lock(&self.failed).get_or_insert(failed);
-    }
+fn note(job: &Job, failed: Failed) {
+    // Later ones are consequences, or as good.
+    lock(&job.failed).get_or_insert(failed);
+}
 
-    /// Runs `group` for a turn. Whether all groups only wait.
-    fn turn(&self, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
-        let ran = contain(port, |port| {
-            engine.sabotage(&port.shared.sabotage);
-            let mut world = Surroundings::new(port, &self.dispatch, patient);
-            engine.begin(self.number);
-            let turn = group.run(engine, &mut world, self.dispatch.budget());
-            engine.flush();
-            (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
-        });
-        let (group, turn, halt, mut tally) = match ran {
-            Ok(ran) => ran,
-            Err(error) => {
-                *engine = Engine::new(&port.shared);
-                let failure = Failure::Stop(Stop::Error(error));
-                self.fail(port, Failed { failure, group: [0; 3], wave: 0, pc: 0 });
-                self.tell(port);
-                return false;
-            }
-        };
-        if turn == Turn::Done {
-            (tally.groups, tally.waves) = (1, group.waves().len() as u64);
+/// Runs `group` for a turn. Whether all groups only wait.
+fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+    let ran = contain(port, |port| {
+        engine.sabotage(&port.shared.sabotage);
+        let mut world = Surroundings::new(port, &job.dispatch, patient);
+        engine.begin(job.number);
+        let turn = group.run(engine, &mut world, job.dispatch.budget());
+        engine.flush();
+        (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
+    });
+    let (group, turn, halt, mut tally) = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            *engine = Engine::new(&port.shared);
+            let failure = Failure::Stop(Stop::Error(error));
+            fail(job, port, Failed { failure, group: [0; 3], wave: 0, pc: 0 });
+            tell(job, port);
+            return false;
         }
-        lock(&self.tally).add(tally);
-        let waits = match (turn, halt) {
-            (Turn::Done, _) => {
-                self.dispatch.finish(*group);
-                false
-            }
-            (Turn::More { waiting }, _) => self.dispatch.park(group, waiting),
-            (Turn::Stop { .. }, Some(Halt::Closed)) => self.dispatch.park(group, false),
-            (Turn::Stop { .. }, Some(Halt::Ended)) => {
-                self.dispatch.stop();
-                false
-            }
-            (Turn::Stop { cause, wave, pc }, halt) => {
-                let failure = match halt {
-                    Some(Halt::Stop(stop)) => Failure::Stop(stop),
-                    _ => Failure::Wave(cause),
-                };
-                self.fail(port, Failed { failure, group: group.id, wave, pc });
-                false
-            }
-        };
-        self.tell(port);
-        waits
+    };
+    if turn == Turn::Done {
+        (tally.groups, tally.waves) = (1, group.waves().len() as u64);
     }
+    lock(&job.tally).add(tally);
+    let waits = match (turn, halt) {
+        (Turn::Done, _) => {
+            job.dispatch.finish(*group);
+            false
+        }
+        (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
+        (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
+        (Turn::Stop { .. }, Some(Halt::Ended)) => {
+            job.dispatch.stop();
+            false
+        }
+        (Turn::Stop { cause, wave, pc }, halt) => {
+            let failure = match halt {
+                Some(Halt::Stop(stop)) => Failure::Stop(stop),
+                _ => Failure::Wave(cause),
+            };
+            fail(job, port, Failed { failure, group: group.id, wave, pc });
+            false
+        }
+    };
+    tell(job, port);
+    waits
+}
 
-    /// Ends the launch because of one of its groups, which does not go on.
-    fn fail(&self, port: &Port, failed: Failed) {
-        self.note(failed);
-        // The other threads notice it now and not at the end of their turns.
-        self.dispatch.stop();
-        port.shared.slots.want_queue(self.control.id);
+/// Ends the launch because of one of its groups, which does not go on.
+fn fail(job: &Job, port: &Port, failed: Failed) {
+    note(job, failed);
+    // The other threads notice it now and not at the end of their turns.
+    job.dispatch.stop();
+    port.shared.slots.want_queue(job.control.id);
+}
+
+/// Tells the threads that wait for it that a group was given back.
+fn tell(job: &Job, port: &Port) {
+    let awaited = {
+        let mut returned = lock(&job.returned);
+        returned.times += 1;
+        returned.awaited
+    };
+    if awaited {
+        job.changed.notify_all();
     }
-
-    /// Tells the threads that wait for it that a group was given back.
-    fn tell(&self, port: &Port) {
-        let awaited = {
-            let mut returned = lock(&self.returned);
-            returned.times += 1;
-            returned.awaited
-        };
-        if awaited {
-            self.changed.notify_all();
-        }
-        // This thread takes one of them itself.
-        if self.published.load(Relaxed) && self.dispatch.idle_groups() > 1 {
-            port.shared.pool.wake();
-        }
+    // This thread takes one of them itself.
+    if job.published.load(Relaxed) && job.dispatch.idle_groups() > 1 {
+        port.shared.pool.wake();
     }
 }
 
@@ -172,7 +170,7 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
         match job.dispatch.take() {
             Next::Finished => break,
             Next::Run(group) => {
-                if job.turn(group, port, engine, true) {
+                if turn(&job, group, port, engine, true) {
                     pause.wait();
                 } else {
                     pause = Pause::default();
@@ -220,7 +218,7 @@ fn work(shared: &Arc<Shared>) {
     while let Some((job, group)) = shared.pool.next() {
         pool::serve(Some((shared.index, job.control.id)));
         port.bind(&job.control);
-        let waits = job.turn(group, &mut port, &mut engine, false);
+        let waits = turn(&job, group, &mut port, &mut engine, false);
         // No part of a queue is kept when its launch is over.
         port.bind(&idle);
         pool::serve(None);

@@ -11,30 +11,30 @@ use vkfd_driver::base::addr::CpuSpan;
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::seams::address_space::Access;
 
-impl Mm {
-    /// What moves pages to GPUs, if anything has moved yet.
-    pub(crate) fn mover(&self) -> Option<&'static Mover> {
-        self.elsewhere()?.as_any().downcast_ref()
+impl Mover {
+    /// What moves a memory's pages to GPUs, if anything has moved yet.
+    pub(crate) fn of(mm: &Mm) -> Option<&'static Self> {
+        mm.elsewhere()?.as_any().downcast_ref()
     }
 
-    /// What moves pages to GPUs, started if need be.
+    /// What moves a memory's pages to GPUs, started if need be.
     ///
     /// # Errors
     /// Why nothing can be moved here, for people.
-    pub(crate) fn start_mover(&'static self) -> Result<&'static Mover, &'static str> {
-        let started = self.elsewhere_or(|| match self.source() {
-            Source::Userfaultfd => Mover::start(self).map(|mover| mover as _).map_err(|e| e.to_string()),
+    pub(crate) fn started(mm: &'static Mm) -> Result<&'static Self, &'static str> {
+        let started = mm.elsewhere_or(|| match mm.source() {
+            Source::Userfaultfd => Self::start(mm).map(|mover| mover as _).map_err(|e| e.to_string()),
             _ => Err("userfaultfd is not available: have the kernel built with it (CONFIG_USERFAULTFD), and the \
                       sandbox, if there is one, allow it (in a container, its seccomp profile)"
                 .to_owned()),
         });
         started.and_then(|mover| mover.as_any().downcast_ref().ok_or("another mover has this memory"))
     }
+}
 
-    /// Why pages cannot be moved to GPUs, for people; empty when they can.
-    pub fn why_not_moved(&'static self) -> &'static str {
-        self.start_mover().err().unwrap_or("")
-    }
+/// Why a memory's pages cannot be moved to GPUs, for people; empty when they can.
+pub fn why_not_moved(mm: &'static Mm) -> &'static str {
+    Mover::started(mm).err().unwrap_or("")
 }
 
 impl Elsewhere for Mover {

@@ -2,18 +2,19 @@
 //! fork: the child must have private copies, but it would share mappings of VRAM. So everything
 //! moves back before a fork, and nothing moves to a device until the fork is over.
 
+use super::Mover;
 use crate::mm::Mm;
 use crate::uffd::everything;
 use std::sync::Once;
 
 extern "C" fn prepare() {
-    if let Some(mover) = Mm::current().and_then(Mm::mover) {
+    if let Some(mover) = Mm::current().and_then(Mover::of) {
         mover.freeze(everything());
     }
 }
 
 extern "C" fn parent() {
-    if let Some(mover) = Mm::current().and_then(Mm::mover) {
+    if let Some(mover) = Mm::current().and_then(Mover::of) {
         mover.thaw();
     }
 }

@@ -100,6 +100,7 @@ mod worker;
 use crate::mm::Mm;
 use crate::sys;
 use crate::uffd::LONGEST;
+pub use attached::why_not_moved;
 use descriptor::{Descriptor, Mode};
 use device_ram::DeviceRam;
 use late::LateDiscards;

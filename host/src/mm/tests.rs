@@ -80,7 +80,7 @@ fn memory_that_is_mapped_during_a_fault_is_watched() {
 #[test]
 fn what_is_said_to_be_faulted_in_is() {
     let mm = Mm::get(Source::Auto).unwrap();
-    let Ok(mover) = mm.start_mover() else { return };
+    let Ok(mover) = crate::migrate::Mover::started(mm) else { return };
     let memory = sys::map_anonymous(4 * 4096, libc::MAP_PRIVATE).unwrap();
     let at = CpuVa(memory.as_ptr().expose_provenance() as u64);
     // SAFETY: the mapping is the test's own, and nothing refers to it.

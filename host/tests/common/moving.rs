@@ -73,7 +73,7 @@ pub fn rig_on(coherent: bool, options: &MachineOptions) -> Option<Vec<Rig>> {
             Err(other) => panic!("{other}"),
         };
         let mm = machine.memory();
-        let why = mm.why_not_moved();
+        let why = vkfd_host::migrate::why_not_moved(mm);
         if !why.is_empty() {
             eprintln!("SKIPPED: {why}");
             return None;
