@@ -14,5 +14,6 @@ pub(crate) mod shared;
 pub(crate) mod tally;
 pub(crate) mod timeline;
 pub(crate) mod tlb;
+pub(crate) mod track;
 pub(crate) mod view;
 pub(crate) mod vmid;

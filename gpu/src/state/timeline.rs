@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::clock;
 use crate::raw::memory_file;
-use crate::state::access::Port;
 
 /// Bytes of a file.
 pub const MOST_BYTES: u64 = 256 << 20;
@@ -199,18 +198,6 @@ impl Timeline {
             // A full disk is no reason to fail what is recorded.
             let _ = memory_file::without_size_signal(|| (&self.file).write_all(text));
         }
-    }
-}
-
-impl Port {
-    /// Its queue's place in a timeline.
-    pub(crate) fn track(&self) -> Track {
-        Track { gpu: self.shared.index, queue: self.control.id.0 }
-    }
-
-    /// The time, if there is a timeline.
-    pub(crate) fn timed(&self) -> Option<u64> {
-        self.shared.config.timeline.as_ref().map(|_| clock::nanoseconds())
     }
 }
 
