@@ -4,8 +4,8 @@
 
 use super::float::{Format, Fpu, F32, F64};
 use super::kind::Kind;
+use super::lanes::{finish, placed, Pending, Sources};
 use super::operand::{self, check_scalar};
-use super::vector::{finish, placed, Pending, Sources};
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Mode, Wave, LANES};
@@ -195,7 +195,8 @@ fn run(masked: &Masked, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use super::super::semantics::{semantics, Env};
+    use super::super::meaning::semantics;
+    use super::super::semantics::Env;
     use super::*;
     use vkfd_isa::Target;
 

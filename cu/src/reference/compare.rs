@@ -5,8 +5,8 @@
 
 use super::float::{Format, Fpu, F16, F32, F64};
 use super::kind::Kind;
+use super::lanes::Sources;
 use super::operand::{self, check_scalar};
-use super::vector::Sources;
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Mode, Wave};

@@ -9,13 +9,13 @@
 //! | module | |
 //! |---|---|
 //! | `scalar`, `flow`, `hwreg` | SALU; branches, messages, waits; hardware registers |
-//! | `vector` | how a vector operation runs: sources, modifiers, results |
+//! | `vector`, `lanes` | how a vector operation runs; sources, modifiers, results |
 //! | `semantics` | how an operation's meaning is written down |
-//! | `vop1`, `vop2`, `vop3` | the meanings of operations on one lane |
+//! | `meaning`; `vop1`, `vop2`, `vop3` | the meaning of an operation on one lane, by name; by encoding |
 //! | `compare`, `carry`, `cross`, `packed` | comparisons; carries and selection; lane exchange; packed halves and words |
 //! | `sdwa`, `dpp` | encodings' ways with sources |
 //! | `matrix`, `wmma` | matrix operations of CDNA and gfx11 |
-//! | `float`, `transcendental`, `convert`, `dot`, `kind` | arithmetic |
+//! | `float`, `transcendental`, `convert`, `dot`, `multiply`, `kind` | arithmetic |
 //! | `operand` | registers and constants |
 //! | `memory` | instructions that reach memory |
 //!
@@ -33,8 +33,11 @@ mod float;
 mod flow;
 mod hwreg;
 mod kind;
+pub(crate) mod lanes;
 mod matrix;
+mod meaning;
 pub mod memory;
+mod multiply;
 pub(crate) mod operand;
 pub(crate) mod packed;
 pub(crate) mod scalar;
@@ -87,7 +90,7 @@ pub(crate) fn kinds(op: Op) -> Option<Kinds> {
     if let Some((dst, src)) = carry::kinds(op) {
         return Some(Kinds { dst, src, tied: false, clears: false });
     }
-    let meaning = semantics::semantics(op)?;
+    let meaning = meaning::semantics(op)?;
     let clears = meaning.half == semantics::Half::Clear;
     Some(Kinds { dst: meaning.dst, src: meaning.src, tied: meaning.tied, clears })
 }
@@ -98,18 +101,18 @@ pub(crate) struct Function(semantics::Semantics);
 impl Function {
     /// That of `op`, whose sources have 32 bits or less.
     pub(crate) fn of(op: Op) -> Option<Function> {
-        let meaning = semantics::semantics(op)?;
+        let meaning = meaning::semantics(op)?;
         meaning.src.iter().take(meaning.sources()).all(|kind| kind.words() == 1).then_some(Function(meaning))
     }
 
     /// That of `op`, whatever its sources.
     pub(crate) fn wide(op: Op) -> Option<Function> {
-        semantics::semantics(op).map(Function)
+        meaning::semantics(op).map(Function)
     }
 
     /// As [`Function::lane`], of sources of 64 bits or less.
     pub(crate) fn lane64(&self, wave: &Wave, lane: usize, vcc: u64, words: [u64; 3]) -> u64 {
-        self.0.lane(&vector::env(wave, lane, vcc), words, false)
+        self.0.lane(&lanes::env(wave, lane, vcc), words, false)
     }
 
     pub(crate) fn sources(&self) -> usize {
@@ -127,7 +130,7 @@ impl Function {
         for (value, kind) in values.iter_mut().zip(self.0.src) {
             *value &= kind.mask();
         }
-        self.0.lane(&vector::env(wave, lane, vcc), values, clamp)
+        self.0.lane(&lanes::env(wave, lane, vcc), values, clamp)
     }
 }
 
@@ -136,13 +139,13 @@ impl Function {
 pub(crate) fn single(op: Op, words: [u32; 3]) -> u32 {
     let env =
         semantics::Env { mode: crate::wave::Mode::DEFAULT, target: vkfd_isa::Target::Gfx900, lane: 0, vcc: false };
-    semantics::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, words.map(u64::from), false)))
+    meaning::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, words.map(u64::from), false)))
 }
 
 /// A function of one half, as MODE usually is.
 pub(crate) fn of_half(op: Op, target: vkfd_isa::Target, half: u32) -> u32 {
     let env = semantics::Env { mode: crate::wave::Mode::DEFAULT, target, lane: 0, vcc: false };
-    semantics::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, [half.into(), 0, 0], false)))
+    meaning::semantics(op).map_or(0, |meaning| kind::low32(meaning.lane(&env, [half.into(), 0, 0], false)))
 }
 
 /// From which lane each of a wave's lanes takes its value by DPP; none reads zero. With all lanes
@@ -288,7 +291,7 @@ fn step<W: World>(inst: &Inst, wave: &mut Wave, group: &mut Group, world: &mut W
 pub(crate) fn knows(op: Op) -> bool {
     flow::knows(op)
         || scalar::knows(op)
-        || semantics::semantics(op).is_some()
+        || meaning::semantics(op).is_some()
         || compare::question(op).is_some()
         || carry::knows(op)
         || cross::knows(op)

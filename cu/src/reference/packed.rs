@@ -4,10 +4,11 @@
 
 use super::float::{F16, F32};
 use super::kind::{low32, Kind};
+use super::lanes::{env, finish, Pending, Values};
+use super::meaning::semantics;
+use super::multiply::mad32;
 use super::operand;
-use super::semantics::{semantics, Env};
-use super::vector::{env, finish, Pending, Values};
-use super::vop2::mad32;
+use super::semantics::Env;
 use super::{dot, dpp};
 use crate::exit::Exit;
 use crate::group::Group;

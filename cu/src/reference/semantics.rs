@@ -8,9 +8,8 @@
 
 use super::float::{Fpu, F16, F32, F64};
 use super::kind::Kind;
-use super::{vop1, vop2, vop3};
 use crate::wave::Mode;
-use vkfd_isa::{Op, Target};
+use vkfd_isa::Target;
 
 /// What a lane's function may ask for.
 #[derive(Clone, Copy, Debug)]
@@ -138,9 +137,4 @@ pub(crate) fn tied(semantics: Option<Semantics>) -> Option<Semantics> {
 /// The other half of the destination is kept on every target.
 pub(crate) fn keep(semantics: Option<Semantics>) -> Option<Semantics> {
     semantics.map(|s| Semantics { half: Half::Keep, ..s })
-}
-
-/// The meaning of an operation that is a function of one lane.
-pub(crate) fn semantics(op: Op) -> Option<Semantics> {
-    vop1::semantics(op).or_else(|| vop2::semantics(op)).or_else(|| vop3::semantics(op))
 }

@@ -3,42 +3,12 @@
 //! `carry`.
 
 use super::dot;
-use super::float::Fpu;
 use super::kind::Kind;
-use super::semantics::{int2, same2, same3, semantics as any, three, tied, two, Env, Semantics};
+use super::multiply::{fma_legacy, mad16, mad32, mul_legacy, signed24, unsigned24};
+use super::semantics::{int2, int3, same2, same3, three, tied, two, Env, Semantics};
 use crate::wave::Round;
 use vkfd_isa::Op;
 use Kind::{Pair16, B16, B32, F16 as H, F32 as S, F64 as D, I16, I32, U16, U32};
-
-/// A zero makes the product zero, whatever the other is.
-pub(crate) fn mul_legacy(fpu: Fpu, a: u64, b: u64) -> u64 {
-    let zero = |x| fpu.format.is_zero(fpu.input(x));
-    if zero(a) || zero(b) {
-        0
-    } else {
-        fpu.mul(a, b)
-    }
-}
-
-/// The unfused operations of single precision know no denormals, whatever MODE says.
-pub(crate) fn mad32(e: &Env) -> Fpu {
-    e.f32().flushing()
-}
-
-/// Nor do those of half precision.
-pub(crate) fn mad16(e: &Env) -> Fpu {
-    e.f16().flushing()
-}
-
-/// The lowest 24 bits.
-pub(crate) fn signed24(a: i128) -> i128 {
-    (a & 0xff_ffff) - ((a & 0x80_0000) << 1)
-}
-
-/// The lowest 24 bits.
-pub(crate) fn unsigned24(a: i128) -> i128 {
-    a & 0xff_ffff
-}
 
 /// Two numbers as halves, towards zero.
 pub(crate) fn pkrtz(e: &Env, a: u64, b: u64) -> u64 {
@@ -99,15 +69,15 @@ pub(crate) fn semantics(op: Op) -> Option<Semantics> {
         Op::VFmacF16 => tied(same3(H, |e, a, b, c| e.f16().fma(a, b, c))),
         Op::VFmamkF32 | Op::VFmaakF32 => same3(S, |e, a, b, c| e.f32().fma(a, b, c)),
         Op::VFmamkF16 | Op::VFmaakF16 => same3(H, |e, a, b, c| e.f16().fma(a, b, c)),
-        Op::VFmacLegacyF32 => tied(same3(S, super::vop3::fma_legacy)),
+        Op::VFmacLegacyF32 => tied(same3(S, fma_legacy)),
         Op::VPkFmacF16 => tied(three(B32, [Pair16; 3], |e, a, b, c| {
             let half = |by: u32| e.f16().fma(a >> by & 0xffff, b >> by & 0xffff, c >> by & 0xffff);
             half(0) | half(16) << 16
         })),
         Op::VDot2cF32F16 => tied(three(S, [Pair16, Pair16, S], dot::f32_f16)),
-        Op::VDot2cI32I16 => tied(any(Op::VDot2I32I16)),
-        Op::VDot4cI32I8 => tied(any(Op::VDot4I32I8)),
-        Op::VDot8cI32I4 => tied(any(Op::VDot8I32I4)),
+        Op::VDot2cI32I16 => tied(int3(I32, [B32, B32, I32], |a, b, c| dot::integers(a, b, 16, [true; 2]) + c)),
+        Op::VDot4cI32I8 => tied(int3(I32, [B32, B32, I32], |a, b, c| dot::integers(a, b, 8, [true; 2]) + c)),
+        Op::VDot8cI32I4 => tied(int3(I32, [B32, B32, I32], |a, b, c| dot::integers(a, b, 4, [true; 2]) + c)),
         Op::VXnorB32 => same2(B32, |_, a, b| !(a ^ b)),
         Op::VCvtPkrtzF16F32 => two(B32, S, S, pkrtz),
         // gfx11.

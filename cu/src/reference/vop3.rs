@@ -5,9 +5,9 @@ use super::convert::{self, BF8, FP8};
 use super::dot;
 use super::float::{Fpu, F32, F64};
 use super::kind::{low32, low64, sign_extend, Kind};
+use super::multiply::{fma_legacy, mad16, mad32, mul_legacy, signed24, unsigned24};
 use super::semantics::{int2, int3, keep, same2, same3, three, two, Env, Semantics};
 use super::transcendental::trig_preop;
-use super::vop2::{mad16, mad32, mul_legacy, signed24, unsigned24};
 use vkfd_isa::Op;
 use Kind::{B16, B32, B64, B8, F16 as H, F32 as S, F64 as D, I16, I32, I64, U16, U32, U64};
 
@@ -174,17 +174,6 @@ fn unscale(e: &Env, f: super::float::Format, c: u64, step: i32) -> i32 {
         step
     } else {
         -step
-    }
-}
-
-/// `fma(a, b, c)`, but zero times anything is zero.
-pub(crate) fn fma_legacy(e: &Env, a: u64, b: u64, c: u64) -> u64 {
-    let f = e.f32();
-    let zero = |x| F32.is_zero(f.input(x));
-    if zero(a) || zero(b) {
-        f.add(0, c)
-    } else {
-        f.fma(a, b, c)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{conjunction, disjunction, is_equality, upward, whole, Shadow, Work};
 use crate::group::Group;
-use crate::reference::vector::{placed, Sources};
+use crate::reference::lanes::{placed, Sources};
 use crate::reference::{
     compare, cross, dpp, is_wmma, kinds, matrix_shape, operand, packed, sdwa, uniform, Kind, Kinds,
 };
