@@ -113,34 +113,38 @@ impl Graph {
 
     /// A ring, if there is one.
     pub fn ring(&self) -> Option<String> {
-        let mut free: BTreeSet<&String> = BTreeSet::new();
-        for start in self.knows.keys() {
-            let mut way = vec![start];
-            if let Some(ring) = self.walk(&mut way, &mut free) {
-                return Some(format!("{}: modules know each other in a ring: {}", self.source, ring.join(" -> ")));
-            }
-        }
-        None
+        let ring = circle(&self.knows)?;
+        Some(format!("{}: modules know each other in a ring: {}", self.source, ring.join(" -> ")))
     }
+}
 
-    /// Follows a way; `free` are modules from which no ring is reached.
-    fn walk<'a>(&'a self, way: &mut Vec<&'a String>, free: &mut BTreeSet<&'a String>) -> Option<Vec<String>> {
-        let last = *way.last()?;
-        for next in self.knows.get(last).into_iter().flatten() {
-            if let Some(at) = way.iter().position(|module| *module == next) {
-                return Some(way[at..].iter().copied().chain([next]).cloned().collect());
-            }
-            if !free.contains(next) {
-                way.push(next);
-                if let Some(ring) = self.walk(way, free) {
-                    return Some(ring);
-                }
-                way.pop();
-            }
+/// A way from something back to itself; the first is named again at the end.
+pub fn circle(knows: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    let mut free = BTreeSet::new();
+    knows.keys().find_map(|start| walk(knows, &mut vec![start], &mut free))
+}
+
+/// Follows a way; from those in `free` no circle is reached.
+fn walk<'a>(
+    knows: &'a BTreeMap<String, BTreeSet<String>>,
+    way: &mut Vec<&'a String>,
+    free: &mut BTreeSet<&'a String>,
+) -> Option<Vec<String>> {
+    let last = *way.last()?;
+    for next in knows.get(last).into_iter().flatten() {
+        if let Some(at) = way.iter().position(|module| *module == next) {
+            return Some(way[at..].iter().copied().chain([next]).cloned().collect());
         }
-        free.insert(last);
-        None
+        if !free.contains(next) {
+            way.push(next);
+            if let Some(circle) = walk(knows, way, free) {
+                return Some(circle);
+            }
+            way.pop();
+        }
     }
+    free.insert(last);
+    None
 }
 
 #[cfg(test)]

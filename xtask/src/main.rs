@@ -18,6 +18,7 @@ mod clients;
 mod counts;
 mod debian;
 mod dist;
+mod file_circles;
 mod frames;
 mod fuzz;
 mod interleavings;

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
+use crate::{calls, circles, file_circles, marks, programs, prose, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -32,7 +32,8 @@ use crate::{calls, circles, marks, programs, prose, switches, tree, Verdict};
 ///
 /// Layers: a module of the driver, the software GPU or the user host that names one of another room
 /// that is not a lower one. The rooms' order is in xtask/src/rooms.rs. In the crates of
-/// xtask/src/circles.rs, modules of the root that know each other in a ring.
+/// xtask/src/circles.rs, modules of the root that know each other in a ring; in the sources of
+/// xtask/src/file_circles.rs, files that do.
 ///
 /// Memory and descriptors: a memory file that is made outside raw/src/memory_file.rs, which seals
 /// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
@@ -92,6 +93,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let text = fs::read_to_string(root.join(source).join(file)).with_context(|| format!("{source}{file}"))?;
         graphs.push(circles::Graph::new(source, file, &text));
     }
+    let mut files = file_circles::SOURCES.map(file_circles::Files::new);
     let mut language = BTreeMap::new();
     let mut targets = Vec::new();
     for path in tree::files()? {
@@ -112,6 +114,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             targets.extend(marks::rows(&path, &text));
         }
         graphs.iter_mut().for_each(|graph| graph.enter(&path, &text));
+        files.iter_mut().for_each(|files| files.enter(&path, &text));
         for (source, rooms) in &rooms {
             if let Some(path) = path.strip_prefix(source).filter(|path| extension(path) == "rs") {
                 findings.extend(rooms.check(path, &text));
@@ -124,6 +127,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Findings(lines.collect()));
     }
     findings.extend(graphs.iter().filter_map(circles::Graph::ring));
+    findings.extend(files.iter().filter_map(file_circles::Files::circle));
     findings.extend(prose::compare(&language, args.lower)?);
     findings.extend(switches::check()?);
     findings.extend(programs::check_results()?);
