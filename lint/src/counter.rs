@@ -87,13 +87,13 @@ pub(crate) struct Event {
 /// Counts that an instruction waits for: at most so many operations are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// vmcnt.
+    /// Of vmcnt.
     pub vector: Option<u8>,
-    /// lgkmcnt.
+    /// Of lgkmcnt.
     pub scalar: Option<u8>,
-    /// expcnt.
+    /// Of expcnt.
     pub export: Option<u8>,
-    /// vscnt, on which no register waits.
+    /// Of vscnt, on which no register waits.
     pub store: Option<u8>,
 }
 

@@ -148,7 +148,7 @@ impl Watch {
     }
 }
 
-/// A launch of what is watched.
+/// A launch that is watched.
 #[derive(Debug)]
 struct Launched {
     watch: Arc<Watch>,

@@ -62,7 +62,7 @@ pub(super) const fn simd_words(target: Target) -> u32 {
     }
 }
 
-/// Bytes of LDS that a work-group gets which asks for so many. What lies beyond those is there, too.
+/// Bytes of LDS that a work-group gets for a launch of so many: hardware gives it in steps.
 pub(super) fn lds_given(target: Target, bytes: u32) -> u32 {
     let step = match target {
         // NEW TARGET: the steps in which LDS is given

@@ -7,8 +7,8 @@
 //! races with a record of its launch if its wave does not know of that one:
 //!
 //! - Waves of one group know each other by [`Race`]'s clocks.
-//! - A wave learns of another group's by reading what that has written for it: by an atomic
-//!   operation, or by a load that no cache answers. It learns of what the writer had waited for.
+//! - A wave learns of a foreign one from a word that this one has written: by an atomic operation,
+//!   or by a load that no cache answers. It learns of the accesses that the writer had waited for.
 //! - Plain loads know of it only when the wave has invalidated its caches.
 //!
 //! A store and a load past the caches do not race: that is how flags are written and read. Neither
@@ -77,7 +77,7 @@ struct Record {
     knows: u32,
     index: u8,
     touch: Touch,
-    /// It is what a release looks like: a store behind a wait for everything.
+    /// A store behind a wait for everything, as a release has it.
     releases: bool,
     /// No cache answers it.
     coherent: bool,
@@ -180,7 +180,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for what comes. Outside of the gate.
+    /// Makes room for the next instructions. Outside of the gate.
     pub(in crate::check) fn prepare(&self) {
         if self.lock().records.is_empty() {
             let fresh = Table::new();
@@ -226,7 +226,7 @@ impl Now<'_> {
         if mate && clock.steps.get(usize::from(past.index)).is_some_and(|known| past.step <= *known) {
             return true;
         }
-        // A cache may answer a plain load with what it had before.
+        // A cache may answer a plain load with an old value.
         let cached = self.record.touch == Touch::Read && !self.record.coherent;
         let known = if cached { &clock.known } else { &clock.pending };
         known.covers(past.group, past.index, time)
@@ -386,7 +386,12 @@ impl Table {
             let apart = !now.follows(record, time) && !now.agrees(record);
             apart.then_some(*record)
         };
-        let write = past(word.write, word.masks[0]).or_else(|| past(word.store, word.masks[0]));
+        // A wave that has read a word past its caches comes behind that word's writer.
+        let own = |time: u32| self.record(time).is_some_and(|read| read.coherent && read.is_of(&now.record));
+        let saw = word.reads.into_iter().any(own);
+        let under = if now.record.touch == Touch::Atomic { word.store } else { 0 };
+        let before = || past(word.write, word.masks[0]).or_else(|| past(under, word.masks[0]));
+        let write = if saw { None } else { before() };
         let same = now.record.touch == Touch::Write
             && word.write != 0
             && word.masks[0] & mask == mask
@@ -460,6 +465,8 @@ impl Race {
         // What the writer knew itself is known, too; of whom is not.
         clock.pending.raise(if word.several { word.released.max(writer.knows) } else { writer.knows });
         let Record { group, index, done, mates, .. } = *writer;
+        // With nothing under way before it, the write itself is known, too.
+        let done = if done.saturating_add(1) == word.write { word.write } else { done };
         clock.pending.add(Entry { group, index, done, mates });
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A wave's own accesses to memory that may be under way, by the times at which they were issued.
 //!
-//! What a wave gives others to know is what has completed: a wait has to come first.
+//! Others learn only of accesses that have completed: a wait has to come first.
 
 use vkfd_isa::{Inst, Target};
 use vkfd_lint::live::{waited, Waited};

@@ -102,7 +102,7 @@ fn is_harmless(inst: &Inst, address: Operand) -> bool {
     };
     let leaves =
         ["s_barrier", "s_endpgm", "s_setpc", "s_swappc", "s_sendmsg"].iter().any(|word| name.starts_with(word));
-    // An address that is made anew of what does not change is the same.
+    // An address that is made anew of constants is the same.
     let again = inst.op == Op::VMovB32 && !matches!(inst.src[0], Operand::Vgpr(_));
     let moves = address != Operand::None && inst.dst == address && !again;
     !stores && !leaves && !moves

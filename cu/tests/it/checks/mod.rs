@@ -63,6 +63,7 @@ const MEMORY_RACE: &[Case] = &[
     ("handover_relaxed", GROUPS, Some("race/memory")),
     ("handover_stale", GROUPS, Some("race/memory")),
     ("handover_early", GROUPS, Some("race/memory")),
+    ("answer", GROUPS, None),
     ("ticket", GROUPS, None),
     ("ticket_relaxed", GROUPS, Some("race/memory")),
     ("lock", GROUPS, None),
