@@ -6,19 +6,19 @@
 //! filled, and a queue of the HSA runtime is asked for scratch ([`HsaQueue::scratch`]). Then the
 //! launch is checked and run; why it failed becomes a [`QueueError`] with the kernel's name.
 
-use crate::access::Port;
-use crate::config::Checking;
-use crate::counters::count;
-use crate::engine::Engine;
-use crate::hsa_queue::HsaQueue;
-use crate::pool::{Failed, Failure};
-use crate::profile::{mnemonic, KernelId};
-use crate::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
-use crate::shared::Shared;
-use crate::symbol;
-use crate::tally::Tally;
-use crate::timeline::{Record, Span};
-use crate::worker;
+use crate::base::counters::count;
+use crate::base::queue_error::{KernelError, KernelName, QueueError, Stop, WaveAt};
+use crate::kernels::engine::Engine;
+use crate::kernels::hsa_queue::HsaQueue;
+use crate::kernels::symbol;
+use crate::kernels::worker;
+use crate::state::access::Port;
+use crate::state::config::Checking;
+use crate::state::pool::{Failed, Failure};
+use crate::state::profile::{mnemonic, KernelId};
+use crate::state::shared::Shared;
+use crate::state::tally::Tally;
+use crate::state::timeline::{Record, Span};
 use std::sync::Arc;
 use std::time::Instant;
 use vkfd_cu::check::{self, Watch};

@@ -6,8 +6,8 @@
 //! what is at its address. Nothing of that is certain: memory is looked at without faulting,
 //! everything is bounded, and no name is a good answer.
 
-use crate::access::Port;
-use crate::queue_error::Stop;
+use crate::base::queue_error::Stop;
+use crate::state::access::Port;
 
 /// How far below the kernel the header is looked for: code objects of this size have been seen,
 /// larger ones get no name.

@@ -3,7 +3,7 @@
 //!
 //! Packets are those of `soc15d.h` (gfx9) and `nvd.h` (gfx10 and later). Implemented: NOP,
 //! INDIRECT_BUFFER (nested twice, chained), WRITE_DATA, COPY_DATA, WAIT_REG_MEM, RELEASE_MEM.
-//! SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::registers)); ACQUIRE_MEM,
+//! SET_SH_REG and SET_UCONFIG_REG are written down ([`registers`](crate::packets::registers)); ACQUIRE_MEM,
 //! PFP_SYNC_ME and EVENT_WRITE of events without data do nothing, as there are no caches and no
 //! work is ever outstanding. DISPATCH_DIRECT and DISPATCH_INDIRECT launch what the registers
 //! describe ([`compute`]). Everything else halts the queue.
@@ -12,15 +12,15 @@
 //! The read pointer that it reports is the place in the ring, in 32 bits, as the hardware's is also
 //! where doorbells have 64.
 
-use crate::access::Port;
-use crate::clock::clock;
-use crate::compute::{self, Compute};
-use crate::config::Family;
-use crate::hsa_queue::ring_size;
-use crate::poll;
-use crate::queue_error::{QueueError, Stop};
-use crate::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
-use crate::stream::{Stream, Words};
+use crate::base::clock::clock;
+use crate::base::queue_error::{QueueError, Stop};
+use crate::kernels::compute::{self, Compute};
+use crate::kernels::hsa_queue::ring_size;
+use crate::packets::poll;
+use crate::packets::registers::{compute as registers, Registers, SHADER, USER_CONFIG};
+use crate::packets::stream::{Stream, Words};
+use crate::state::access::Port;
+use crate::state::config::Family;
 use vkfd_cu::check;
 use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, DESCRIPTOR_BYTES};
 
