@@ -43,7 +43,7 @@ impl std::fmt::Debug for Watched {
 /// A workgroup.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Local data share: as many bytes as the dispatch packet asks for.
+    /// Local data share: the bytes that the dispatch packet asks for, and what hardware gives more.
     pub lds: Vec<u8>,
     /// The apertures.
     pub apertures: Apertures,

@@ -86,14 +86,19 @@ pub(crate) struct Event {
 
 /// Counts that an instruction waits for: at most so many operations are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub struct Wait {
+    /// Of vmcnt.
     pub vector: Option<u8>,
+    /// Of lgkmcnt.
     pub scalar: Option<u8>,
+    /// Of expcnt.
     pub export: Option<u8>,
+    /// Of vscnt, on which no register waits.
+    pub store: Option<u8>,
 }
 
 impl Wait {
-    pub fn on(self, counter: Counter) -> Option<u8> {
+    pub(crate) fn on(self, counter: Counter) -> Option<u8> {
         match counter {
             Counter::Vector => self.vector,
             Counter::Scalar => self.scalar,
@@ -120,54 +125,92 @@ pub(crate) fn waitcnt(target: Target, value: u32) -> Wait {
         vector: named(vector, Counter::Vector),
         scalar: named(scalar, Counter::Scalar),
         export: named(export, Counter::Export),
+        store: None,
+    }
+}
+
+/// What a scalar instruction waits for.
+pub(crate) fn counts(target: Target, op: Op, imm: i32) -> Wait {
+    let all = Wait { vector: Some(0), scalar: Some(0), export: Some(0), store: Some(0) };
+    let imm = u32::from_ne_bytes(imm.to_ne_bytes()) & 0xffff;
+    let count = Some((imm & 63).to_le_bytes()[0]);
+    // With a register, the count is not known: at most that of the immediate.
+    match op {
+        Op::SWaitcnt => waitcnt(target, imm),
+        Op::SWaitcntVmcnt => Wait { vector: count, ..Wait::default() },
+        Op::SWaitcntVscnt => Wait { store: count, ..Wait::default() },
+        Op::SWaitcntLgkmcnt => Wait { scalar: count, ..Wait::default() },
+        Op::SWaitcntExpcnt => Wait { export: Some((imm & 7).to_le_bytes()[0]), ..Wait::default() },
+        Op::SWaitIdle => all,
+        _ => Wait::default(),
     }
 }
 
 /// What an instruction waits for.
 pub(crate) fn wait(target: Target, step: &Step) -> Wait {
-    let all = Wait { vector: Some(0), scalar: Some(0), export: Some(0) };
-    let imm = u32::from_ne_bytes(step.imm.to_ne_bytes()) & 0xffff;
-    let count = Some((imm & 63).to_le_bytes()[0]);
-    // With a register, the count is not known: at most that of the immediate.
     match step.op {
-        Op::SWaitcnt => waitcnt(target, imm),
-        Op::SWaitcntVmcnt => Wait { vector: count, ..Wait::default() },
-        Op::SWaitcntLgkmcnt => Wait { scalar: count, ..Wait::default() },
-        Op::SWaitcntExpcnt => Wait { export: Some((imm & 7).to_le_bytes()[0]), ..Wait::default() },
-        Op::SWaitIdle => all,
         // gfx11's interpolation has a count in its encoding.
         _ if step.class.contains(Class::INTERPOLATION) && step.words[0] >> 24 == 0xcd => {
             let count = (step.words[0] >> 8 & 7).to_le_bytes()[0];
             Wait { export: (count < 7).then_some(count), ..Wait::default() }
         }
-        _ => Wait::default(),
+        op => counts(target, op, step.imm),
+    }
+}
+
+/// The operations that one instruction starts: at most two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Events {
+    list: [Event; 2],
+    count: usize,
+}
+
+impl Events {
+    const NONE: Events =
+        Events { list: [Event { counter: Counter::Vector, kind: Kind::Vector, result: false }; 2], count: 0 };
+
+    fn and(mut self, event: Event) -> Events {
+        if let Some(place) = self.list.get_mut(self.count) {
+            *place = event;
+            self.count += 1;
+        }
+        self
+    }
+}
+
+impl std::ops::Deref for Events {
+    type Target = [Event];
+
+    fn deref(&self) -> &[Event] {
+        self.list.get(..self.count).unwrap_or(&[])
     }
 }
 
 /// The operations that an instruction starts. `split`: whether work-groups' waves may be on several
 /// compute units, where FLAT does not reach LDS.
-pub(crate) fn events(target: Target, step: &Step, split: bool) -> Vec<Event> {
+pub(crate) fn events(target: Target, step: &Step, split: bool) -> Events {
     let event = |counter, kind, result| Event { counter, kind, result };
+    let one = |counter, kind, result| Events::NONE.and(event(counter, kind, result));
     let class = step.class;
     let newer = target.is_rdna();
     // Stores have a counter of their own since gfx10, on which no result depends.
     let stores = class.contains(Class::STORE) && step.result().is_none();
     if class.contains(Class::INVALIDATE) {
-        Vec::new()
+        Events::NONE
     } else if class.contains(Class::GENERIC) {
         let kind = if newer { Kind::Vector } else { Kind::Flat };
-        let mut events = Vec::new();
+        let mut events = Events::NONE;
         if !(newer && stores) {
             let alone = split && kind == Kind::Flat;
-            events.push(event(Counter::Vector, if alone { Kind::Vector } else { kind }, true));
+            events = events.and(event(Counter::Vector, if alone { Kind::Vector } else { kind }, true));
         }
         if !split {
-            events.push(event(Counter::Scalar, if newer { Kind::Lds } else { Kind::Flat }, true));
+            events = events.and(event(Counter::Scalar, if newer { Kind::Lds } else { Kind::Flat }, true));
         }
         events
     } else if class.intersects(Class::VECTOR_MEMORY) {
         if newer && stores {
-            return Vec::new();
+            return Events::NONE;
         }
         let kind = if class.contains(Class::SAMPLER) {
             Kind::Sampler
@@ -176,25 +219,25 @@ pub(crate) fn events(target: Target, step: &Step, split: bool) -> Vec<Event> {
         } else {
             Kind::Vector
         };
-        vec![event(Counter::Vector, kind, true)]
+        one(Counter::Vector, kind, true)
     } else if class.contains(Class::DS) {
         if class.contains(Class::GDS) {
-            vec![event(Counter::Scalar, Kind::Gds, true), event(Counter::Export, Kind::Locked, false)]
+            one(Counter::Scalar, Kind::Gds, true).and(event(Counter::Export, Kind::Locked, false))
         } else if step.op == Op::DsNop {
-            Vec::new()
+            Events::NONE
         } else {
-            vec![event(Counter::Scalar, Kind::Lds, true)]
+            one(Counter::Scalar, Kind::Lds, true)
         }
     } else if class.contains(Class::SMEM) {
-        vec![event(Counter::Scalar, Kind::ScalarMemory, true)]
+        one(Counter::Scalar, Kind::ScalarMemory, true)
     } else if class.contains(Class::MESSAGE) {
-        vec![event(Counter::Scalar, Kind::Message, true)]
+        one(Counter::Scalar, Kind::Message, true)
     } else if class.contains(Class::LDS_DIRECT) {
-        vec![event(Counter::Export, Kind::LdsDirect, true)]
+        one(Counter::Export, Kind::LdsDirect, true)
     } else if class.contains(Class::EXPORT) {
-        vec![event(Counter::Export, Kind::Locked, false)]
+        one(Counter::Export, Kind::Locked, false)
     } else {
-        Vec::new()
+        Events::NONE
     }
 }
 
@@ -236,6 +279,8 @@ impl Late {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     late: Vec<Late>,
+    /// It keeps no more than it has room for.
+    fixed: bool,
 }
 
 impl State {
@@ -250,7 +295,12 @@ impl State {
             }
         }
         late.sort_by_key(Late::key);
-        State { late }
+        State { late, fixed: false }
+    }
+
+    /// One with room for so many registers, which never grows.
+    pub fn fixed(room: usize) -> State {
+        State { late: Vec::with_capacity(room), fixed: true }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -277,6 +327,11 @@ impl State {
 
     pub fn forget_kind(&mut self, kind: Kind) {
         self.late.retain(|late| late.kind != kind);
+    }
+
+    /// Those of one instruction.
+    pub fn forget_by(&mut self, by: u32) {
+        self.late.retain(|late| late.by != by);
     }
 
     pub fn clear(&mut self) {
@@ -311,6 +366,7 @@ impl State {
     fn enter(&mut self, late: Late) {
         match self.late.binary_search_by_key(&late.key(), Late::key) {
             Ok(at) => self.late[at] = late,
+            Err(_) if self.fixed && self.late.len() == self.late.capacity() => {}
             Err(at) => self.late.insert(at, late),
         }
     }

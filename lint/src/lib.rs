@@ -16,6 +16,7 @@
 //! | `class`, `register`, `step` | instructions as the checks see them |
 //! | `graph` | the ways through a function |
 //! | `counter`, `waits` | missing waits |
+//! | `live` | missing waits on the way that a wave takes |
 //! | `hazards` | too few wait states |
 //! | `table` | the rules for a page |
 
@@ -24,6 +25,7 @@ mod counter;
 mod graph;
 mod hazards;
 mod lines;
+pub mod live;
 mod object;
 mod register;
 mod step;

@@ -43,6 +43,17 @@ pub struct Kernel {
     pub split: bool,
 }
 
+impl Kernel {
+    /// Those that a descriptor has.
+    #[must_use]
+    pub fn of(target: Target, descriptor: &[u8; 64]) -> Kernel {
+        let word =
+            |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| descriptor.get(at + byte).copied().unwrap_or(0)));
+        let wave64 = target.is_gfx9() || word(56) >> 10 & 1 == 0;
+        Kernel { wave64, split: target.is_cdna() && word(44) >> 16 & 1 == 1 }
+    }
+}
+
 /// A file that is no code object, or none that is known here.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -88,6 +99,13 @@ impl Object {
     #[must_use]
     pub fn settings(&self) -> Object {
         Object { target: self.target, xnack: self.xnack, functions: Vec::new(), lines: None }
+    }
+
+    /// A function of an object that is loaded, with the flags and the ABI's version of its header.
+    #[must_use]
+    pub fn loaded(target: Target, flags: u32, version: u8, function: Function) -> Object {
+        let xnack = xnack(target, flags, version.saturating_add(2));
+        Object { target, xnack, functions: vec![function], lines: None }
     }
 
     /// Reads a code object.
@@ -150,12 +168,10 @@ fn kernels<'data>(file: &ElfFile64<'data, Endianness>, target: Target) -> HashMa
         let bytes = symbol.section_index().and_then(|index| {
             let section = file.section_by_index(index).ok()?;
             let offset = usize::try_from(symbol.address().checked_sub(section.address())?).ok()?;
-            section.data().ok()?.get(offset..)?.get(..64)
+            section.data().ok()?.get(offset..)?.first_chunk::<64>()
         });
         let Some(bytes) = bytes else { continue };
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let wave64 = target.is_gfx9() || word(56) >> 10 & 1 == 0;
-        kernels.insert(name, Kernel { wave64, split: target.is_cdna() && word(44) >> 16 & 1 == 1 });
+        kernels.insert(name, Kernel::of(target, bytes));
     }
     kernels
 }

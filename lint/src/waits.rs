@@ -68,29 +68,37 @@ pub(crate) enum How {
 
 impl Missing {
     pub fn rule(&self) -> &'static str {
-        match (self.how, self.late.kind) {
-            (_, Kind::Caller) => "waits/entry",
-            (How::Returned, _) => "waits/return",
-            _ => match self.late.counter.name() {
-                "vmcnt" => "waits/vmcnt",
-                "lgkmcnt" => "waits/lgkmcnt",
-                _ => "waits/expcnt",
-            },
-        }
+        rule(&self.late, self.how)
     }
 
     pub fn message(&self) -> String {
-        let register = Name(self.late.register);
-        let counter = self.late.counter.name();
-        let how = match self.how {
-            How::Read => "is read",
-            How::Overwritten => "is overwritten",
-            How::Returned => "is still late at the return",
-        };
-        match self.late.kind {
-            Kind::Caller => format!("{register} {how} before the function has waited for its caller's loads"),
-            _ => format!("{register} {how} before `s_waitcnt {counter}({})` or less", self.late.count()),
-        }
+        message(&self.late, self.how)
+    }
+}
+
+pub(crate) fn rule(late: &Late, how: How) -> &'static str {
+    match (how, late.kind) {
+        (_, Kind::Caller) => "waits/entry",
+        (How::Returned, _) => "waits/return",
+        _ => match late.counter.name() {
+            "vmcnt" => "waits/vmcnt",
+            "lgkmcnt" => "waits/lgkmcnt",
+            _ => "waits/expcnt",
+        },
+    }
+}
+
+pub(crate) fn message(late: &Late, how: How) -> String {
+    let register = Name(late.register);
+    let counter = late.counter.name();
+    let how = match how {
+        How::Read => "is read",
+        How::Overwritten => "is overwritten",
+        How::Returned => "is still late at the return",
+    };
+    match late.kind {
+        Kind::Caller => format!("{register} {how} before the function has waited for its caller's loads"),
+        _ => format!("{register} {how} before `s_waitcnt {counter}({})` or less", late.count()),
     }
 }
 
@@ -176,7 +184,7 @@ fn transfer(graph: &Graph, at: usize, setting: Setting, state: &mut State, found
         state.forget(written);
     }
     let by = u32::try_from(at).unwrap_or(u32::MAX);
-    for event in events {
+    for &event in events.iter() {
         let results = step.writes.iter().filter(|_| event.result);
         let sources = step.reads.iter().filter(|source| !event.result && !source.is_scalar());
         state.start(target, event, results.chain(sources), by);

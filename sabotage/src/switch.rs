@@ -117,7 +117,11 @@ switches! {
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         BlindMemory = "blind_memory": "The check of memory looks at no access.";
-        BlindRace = "blind_race": "The check of races looks at no access.";
+        BlindRace = "blind_race": "The check of races looks at no access to LDS.";
+        BlindMemoryRace = "blind_memory_race": "The check of races looks at no access to memory.";
+        UnknownSpins = "unknown_spins": "The check of races takes no loop for one that waits.";
+        BlindWaits = "blind_waits": "The check of waits at run time follows no register.";
+        BlindHazards = "blind_hazards": "No kernel that is launched is read for hazards.";
         BlindInit = "blind_init": "The check of unwritten bits keeps none.";
     }
     /// What a program has of vkfd in it, and what `vkfd run` makes for the program.

@@ -19,11 +19,14 @@ use super::lines::Lines;
 /// Options of checks.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Run kernels on a slow engine that finds bugs: `memory`, `init`, `race`, or `all`
+    /// Run kernels on a slow engine that finds bugs: `memory`, `init`, `race`, `waits`,
+    /// `hazards`, or `all`
     ///
     /// memory: accesses outside of allocations, to freed memory, behind the end of LDS and scratch.
-    /// init: bits that nothing wrote decide something. race: waves of a work-group access LDS
-    /// without a barrier between. docs/checking.md has more.
+    /// init: bits that nothing wrote decide something. race: waves access LDS or memory
+    /// without an order. waits: a register is used before its load has arrived. hazards: too few
+    /// wait states in the code of kernels that are launched, as `vkfd lint` finds them.
+    /// docs/checking.md has more.
     #[arg(long = "check", value_name = "LIST")]
     checks: Option<Checks>,
     /// Write what checks find to FILE, as JSON

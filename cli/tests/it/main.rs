@@ -6,6 +6,7 @@ mod command;
 mod common;
 mod disasm;
 mod doctor;
+mod lint;
 mod locks;
 mod recorded;
 mod run;

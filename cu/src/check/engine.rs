@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The loop around the reference engine.
 
+use super::codes::Codes;
 use super::init;
 use super::ledger::{Ledger, Map};
 use super::note::Notes;
+use super::race::{invalidates, waits, Race, Spins};
 use super::{memory, State, Watch};
 use crate::exit::{Exit, Miss, Stop};
 use crate::few::Few;
@@ -13,7 +15,7 @@ use crate::reference::{self, execute};
 use crate::wave::Wave;
 use crate::world::{Access, Detour, Reach, Span, World};
 use std::sync::Arc;
-use vkfd_isa::{Inst, Op, Target, MAX_WORDS};
+use vkfd_isa::{Format, Inst, Op, Target, MAX_WORDS};
 use vkfd_sabotage::{process, Switch};
 
 /// Instructions between two questions whether the gate is wanted.
@@ -49,6 +51,10 @@ pub struct Engine {
     notes: Notes,
     reaches: Box<Few<Reach, REACHES>>,
     init: Box<init::Work>,
+    spins: Box<Spins>,
+    codes: Codes,
+    /// Pages for the history of memory run low.
+    low: bool,
     /// The launch whose notes these are.
     watch: Option<Arc<Watch>>,
 }
@@ -63,6 +69,9 @@ impl Engine {
             notes: Notes::new(),
             reaches: Box::new(Few::new()),
             init: Box::default(),
+            spins: Box::new(Spins::new()),
+            codes: Codes::new(),
+            low: false,
             watch: None,
         }
     }
@@ -81,6 +90,7 @@ impl Engine {
         if let Some(watch) = self.watch.take() {
             self.notes.tell(&watch, &self.map, true);
         }
+        self.spins.clear();
     }
 
     fn checked<W: World>(
@@ -97,17 +107,17 @@ impl Engine {
         }
         let mut done = 0;
         let exit = loop {
-            if self.notes.is_fresh() || self.ledger.is_newer_than(&self.map) {
+            if self.notes.is_fresh() || self.low || self.ledger.is_newer_than(&self.map) {
                 break Exit::Decode { done };
             }
             if done >= budget || done % BATCH == 0 && world.wanted() {
                 break Exit::Yield;
             }
-            let inst = match reference::fetch(wave, world) {
-                Ok(inst) => inst,
+            let fetched = match self.codes.fetch(wave, world) {
+                Ok(fetched) => fetched,
                 Err(exit) => break exit,
             };
-            match self.step(&inst, wave, group, world, state) {
+            match self.step(&fetched, wave, group, world, state) {
                 Ok(()) => done += 1,
                 Err(exit @ (Exit::Miss(_) | Exit::Refused(_))) => break exit,
                 Err(exit) => {
@@ -120,61 +130,88 @@ impl Engine {
         exit
     }
 
+    /// What an instruction that has run does to the order of waves.
+    fn orders(&self, race: &mut Race, inst: &Inst, result: &Result<(), Exit>, wave: &Wave) {
+        match result {
+            Err(Exit::Barrier) => race.arrives(wave.index, false),
+            Err(Exit::End) => race.arrives(wave.index, true),
+            Ok(()) if inst.format == Format::Sopp || inst.format == Format::Sopk => {
+                race.waits(wave.index, waits(wave.target, inst));
+            }
+            Ok(()) if invalidates(inst.op) => race.invalidates(wave.index),
+            Ok(()) if inst.op == Op::DsGwsBarrier => race.passes_all(wave.index, self.ledger.history().lock().now()),
+            _ => {}
+        }
+    }
+
     fn step<W: World>(
         &mut self,
-        inst: &Inst,
+        (inst, words): &(Inst, [u32; MAX_WORDS]),
         wave: &mut Wave,
         group: &mut Group,
         world: &mut W,
         state: &mut State,
     ) -> Result<(), Exit> {
         let (pc, checks) = (wave.pc, state.watch.checks);
-        let mut words = [0; MAX_WORDS];
-        fetch_words(inst, pc, world, &mut words);
         self.reaches.clear();
         let mut init = state.init.take();
         let mut race = state.race.take();
-        let lds = group.lds.len();
+        let mut waits = state.waits.take();
+        let exec = wave.exec();
         let seen = Seen {
             state,
             target: wave.target,
             pc,
-            words: &words,
+            words,
             wave: wave.index,
             lanes: wave.lanes,
-            lds,
+            lds: state.lds,
             retries: world.retries(),
         };
         if let Some(init) = &mut init {
             init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);
         }
-        let result = execute(inst, wave, group, &mut Watching { world, reaches: &mut self.reaches });
+        // No other wave's access comes between this one and its time.
+        let mut history = race.as_ref().filter(|_| shares(inst.format)).map(|_| self.ledger.history().lock());
+        let result = execute(inst, wave, group, &mut Watching { world: &mut *world, reaches: &mut self.reaches });
         if checks.memory && !process().has(Switch::BlindMemory) {
             memory::look(&seen, &self.map, &self.reaches, &result, &mut self.notes);
         }
         if !matches!(result, Err(Exit::Miss(_) | Exit::Refused(_))) {
             if let Some(race) = &mut race {
-                race.look(&seen, &group.lds, &self.reaches, &mut self.notes);
-                match result {
-                    Err(Exit::Barrier) => race.arrives(wave.index, false),
-                    Err(Exit::End) => race.arrives(wave.index, true),
-                    _ => {}
+                let spins = &mut *self.spins;
+                if inst.format == Format::Ds || inst.format == Format::Flat {
+                    race.look(&seen, world, (&group.lds, &self.reaches), spins, &mut self.notes);
                 }
+                if let Some(history) = &mut history {
+                    history.look(race, (&seen, inst), (world, spins), &self.reaches, &mut self.notes);
+                    self.low = history.is_low();
+                }
+                self.orders(race, inst, &result, wave);
+            }
+            drop(history);
+            if let Some(waits) = &mut waits {
+                waits.look(&seen, exec, &mut self.codes, &mut self.notes);
             }
             if let Some(init) = &mut init {
                 let work = (&mut *self.init, &*self.map, &mut self.notes);
                 init.after(&seen, inst, (wave, world), &self.reaches, work);
             }
         }
-        (state.init, state.race) = (init, race);
+        (state.init, state.race, state.waits) = (init, race, waits);
         result
     }
 }
 
-/// The instruction's words, for the report.
-fn fetch_words<W: World>(inst: &Inst, pc: u64, world: &mut W, words: &mut [u32; MAX_WORDS]) {
+/// Whether instructions of a format may access memory that waves share.
+const fn shares(format: Format) -> bool {
+    matches!(format, Format::Smem | Format::Flat | Format::Global | Format::Mubuf | Format::Mtbuf)
+}
+
+/// The words of an instruction of so many bytes.
+pub(super) fn fetch_words<W: World>(bytes: usize, pc: u64, world: &mut W, words: &mut [u32; MAX_WORDS]) {
     let Ok(span) = world.translate(pc, Access::Execute) else { return };
-    let bytes = usize::from(inst.bytes).min(4 * MAX_WORDS).min(span.len);
+    let bytes = bytes.min(4 * MAX_WORDS).min(span.len);
     let mut code = [0; 4 * MAX_WORDS];
     // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination
     // is this frame's.
@@ -197,6 +234,9 @@ impl launch::Engine for Engine {
 
     fn decode(&mut self) {
         self.renew();
+        if std::mem::take(&mut self.low) {
+            self.ledger.history().prepare();
+        }
         if let Some(watch) = &self.watch {
             self.notes.tell(watch, &self.map, false);
         }

@@ -12,7 +12,9 @@
 //!
 //! Limits: [`MOST`] blocks and allocations, [`FREED`] freed ranges. Beyond, bounds are not checked.
 
+use super::hazards::Read;
 use super::init::Bits;
+use super::race::History;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -190,6 +192,10 @@ pub struct Ledger {
     state: Mutex<State>,
     version: AtomicU64,
     findings: Mutex<Findings>,
+    /// Accesses to memory, for races.
+    history: History,
+    /// Kernels that were read for hazards.
+    read: Read,
     /// The checks want to know what was written.
     init: bool,
     /// Where findings are written.
@@ -210,10 +216,20 @@ impl Ledger {
             state: Mutex::default(),
             version: AtomicU64::new(1),
             findings: Mutex::new(Findings::new(Bounds::default(), Vec::new(), Suppressions::default())),
+            history: History::new(),
+            read: Read::default(),
             init,
             path,
             process: std::process::id(),
         }
+    }
+
+    pub(super) fn read(&self) -> &Read {
+        &self.read
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

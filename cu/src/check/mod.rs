@@ -8,9 +8,12 @@
 //! | module | |
 //! |---|---|
 //! | `engine` | the loop around the reference engine |
+//! | `codes` | decoded instructions |
 //! | `ledger` | allocations, live and freed, and the findings; shared by all threads |
 //! | `memory` | bounds of allocations, of LDS and of scratch; freed memory |
-//! | `race` | accesses to LDS by waves of a group, ordered by barriers and atomic operations |
+//! | `race` | accesses to LDS and memory by several waves, and what orders them |
+//! | `waits` | registers that are used before their loads have arrived |
+//! | `hazards` | too few wait states in the code of kernels that are launched |
 //! | `init` | bits that nothing wrote, in registers, LDS, scratch and memory |
 //! | `note` | what was found within the gate, until it becomes a finding outside |
 //!
@@ -20,22 +23,25 @@
 //! finds is noted in a fixed table, and the engine leaves the gate ([`Exit::Decode`]) to make a
 //! finding of it. A finding that an old copy of the allocations suggests is looked at again there.
 //!
-//! Limits: order between lanes of one wave is not checked, nor races in global memory.
+//! Limits: order between lanes of one wave is not checked.
 //! Allocations that adjoin each other hide an overrun from one into the other.
 //!
 //! [`Exit::Decode`]: crate::Exit::Decode
 
+mod codes;
 mod engine;
+mod hazards;
 mod init;
 mod ledger;
 mod memory;
 mod note;
 mod race;
+mod waits;
 
 pub use engine::Engine;
+pub use hazards::Kernel;
 pub use init::Bits;
 pub use ledger::{Block, Ledger};
-pub use note::rules;
 
 use crate::launch::{Launch, Watcher};
 use std::any::Any;
@@ -44,28 +50,43 @@ use std::str::FromStr;
 use std::sync::Arc;
 use vkfd_findings::{Check, UnknownCheck};
 
+/// All rules, with a sentence about each.
+pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let hazards = vkfd_lint::rules().into_iter().filter(|rule| rule.id.starts_with("hazards/"));
+    note::rules().chain(hazards.map(|rule| (rule.id, rule.summary)))
+}
+
 /// Which checks are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     pub memory: bool,
     pub init: bool,
     pub race: bool,
+    pub waits: bool,
+    /// Kernels' code is read for hazards when they are launched first.
+    pub hazards: bool,
 }
 
 impl Checks {
     /// All that exist at run time.
-    pub const ALL: Checks = Checks { memory: true, init: true, race: true };
+    pub const ALL: Checks = Checks { memory: true, init: true, race: true, waits: true, hazards: true };
 
     /// Whether one of them is on.
     #[must_use]
     pub const fn any(self) -> bool {
-        self.memory || self.init || self.race
+        self.memory || self.init || self.race || self.waits || self.hazards
     }
 
     fn names(self) -> impl Iterator<Item = Check> {
-        [(self.memory, Check::Memory), (self.init, Check::Init), (self.race, Check::Race)]
-            .into_iter()
-            .filter_map(|(on, check)| on.then_some(check))
+        [
+            (self.memory, Check::Memory),
+            (self.init, Check::Init),
+            (self.race, Check::Race),
+            (self.waits, Check::Waits),
+            (self.hazards, Check::Hazards),
+        ]
+        .into_iter()
+        .filter_map(|(on, check)| on.then_some(check))
     }
 }
 
@@ -79,21 +100,11 @@ impl fmt::Display for Checks {
     }
 }
 
-/// No such list of checks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadChecks {
-    #[error(transparent)]
-    Unknown(#[from] UnknownCheck),
-    /// One that exists only over code objects.
-    #[error("{0} is a check of code objects: `vkfd lint`")]
-    Static(Check),
-}
-
 impl FromStr for Checks {
-    type Err = BadChecks;
+    type Err = UnknownCheck;
 
     /// Names divided by commas, or `all`.
-    fn from_str(text: &str) -> Result<Checks, BadChecks> {
+    fn from_str(text: &str) -> Result<Checks, UnknownCheck> {
         let mut checks = Checks::default();
         for name in text.split(',') {
             if name == "all" {
@@ -104,7 +115,8 @@ impl FromStr for Checks {
                 Check::Memory => checks.memory = true,
                 Check::Init => checks.init = true,
                 Check::Race => checks.race = true,
-                other => return Err(BadChecks::Static(other)),
+                Check::Waits => checks.waits = true,
+                Check::Hazards => checks.hazards = true,
             }
         }
         Ok(checks)
@@ -130,9 +142,30 @@ impl Watch {
     fn moves_only(&self) -> bool {
         self.kernel.starts_with("__amd_rocclr_")
     }
+
+    fn races(&self) -> bool {
+        self.checks.race && !self.moves_only()
+    }
 }
 
-impl Watcher for Watch {
+/// A launch that is watched.
+#[derive(Debug)]
+struct Launched {
+    watch: Arc<Watch>,
+    /// The number of its first wave, and how many there are.
+    first: u32,
+    waves: u32,
+}
+
+/// What watches a launch.
+pub fn watch(watch: &Arc<Watch>, launch: &Launch) -> Arc<dyn Watcher> {
+    let waves = launch.groups().saturating_mul(launch.group_waves().into());
+    let waves = u32::try_from(waves).unwrap_or(u32::MAX);
+    let first = if watch.races() { watch.ledger.history().launch(waves) } else { 0 };
+    Arc::new(Launched { watch: watch.clone(), first, waves })
+}
+
+impl Watcher for Launched {
     fn begin(self: Arc<Self>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> Box<dyn Any + Send + Sync> {
         Box::new(State::new(&self, launch, id, waves, slots))
     }
@@ -146,24 +179,64 @@ pub struct State {
     id: [u32; 3],
     /// The kernel's first instruction.
     entry: u64,
+    /// The grid's first work-group, and how many there are in each dimension.
+    start: [u32; 3],
+    groups: [u32; 3],
+    /// Bytes of LDS that the launch asked for; it is given more.
+    lds: usize,
     scratch: Option<memory::Scratch>,
-    race: Option<race::Race>,
+    race: Option<Box<race::Race>>,
     init: Option<init::Init>,
+    waits: Option<waits::Waits>,
 }
 
 impl State {
-    fn new(watch: &Arc<Watch>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> State {
+    fn new(launched: &Launched, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> State {
+        let watch = &launched.watch;
         let checks = watch.checks;
+        let groups = launch.sizes.groups();
+        let races = watch.races() && launched.waves > 1;
+        if races {
+            watch.ledger.history().prepare();
+        }
+        let at = |axis: usize| id[axis].wrapping_sub(launch.start[axis]);
+        let number = at(2).wrapping_mul(groups[1]).wrapping_add(at(1)).wrapping_mul(groups[0]).wrapping_add(at(0));
+        let span = launch.group_waves();
+        let family = race::Family {
+            group: launched.first.wrapping_add(number.wrapping_mul(span)),
+            first: launched.first,
+            count: launched.waves,
+            span,
+        };
         let lds = usize::try_from(launch.lds).unwrap_or(0);
         let scratch = launch.scratch.map(|scratch| memory::Scratch::new(scratch, slots, watch.private));
         State {
             watch: watch.clone(),
             id,
             entry: launch.program.entry,
-            race: (checks.race && waves > 1 && lds > 0).then(|| race::Race::new(lds, waves)),
+            lds,
+            waits: checks.waits.then(|| waits::Waits::new(waves)),
+            start: launch.start,
+            groups,
+            race: races.then(|| Box::new(race::Race::new(lds, waves, family))),
             init: checks.init.then(|| init::Init::new(launch, waves, lds, scratch.as_ref())),
             scratch,
         }
+    }
+
+    const fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    const fn scratch(&self) -> Option<&memory::Scratch> {
+        self.scratch.as_ref()
+    }
+
+    /// The work-group of a number.
+    fn group(&self, number: u64) -> [u32; 3] {
+        let [x, y, _] = self.groups.map(|count| u64::from(count.max(1)));
+        let at = [number % x, number / x % y, number / x / y];
+        std::array::from_fn(|axis| self.start[axis].wrapping_add(u32::try_from(at[axis]).unwrap_or(0)))
     }
 }
 
@@ -177,7 +250,7 @@ mod tests {
         assert_eq!("memory".parse(), Ok(memory));
         assert_eq!("race,memory".parse::<Checks>().map(|checks| checks.to_string()), Ok("memory,race".into()));
         assert_eq!("all".parse(), Ok(Checks::ALL));
-        assert_eq!("waits".parse::<Checks>(), Err(BadChecks::Static(Check::Waits)));
-        assert!(matches!("".parse::<Checks>(), Err(BadChecks::Unknown(_))));
+        assert_eq!("hazards,waits".parse::<Checks>().map(|checks| checks.to_string()), Ok("waits,hazards".into()));
+        assert!("".parse::<Checks>().is_err());
     }
 }

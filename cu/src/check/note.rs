@@ -13,6 +13,7 @@ use vkfd_findings::{
     Access, Address, Allocation, Check, Finding, Note as FindingNote, Place, Position, Severity, Thread,
 };
 use vkfd_isa::{decode_as_hardware, Inst, Target, MAX_WORDS};
+use vkfd_lint::live::Early;
 
 /// Notes that the table has room for.
 const ROOM: usize = 128;
@@ -26,6 +27,11 @@ pub(super) enum Rule {
     Scratch,
     Misaligned,
     Race,
+    MemoryRace,
+    /// A register is used before a wait.
+    Vmcnt,
+    Lgkmcnt,
+    Expcnt,
     /// Bits that nothing wrote decide a branch.
     Branch,
     /// They decide which lanes run.
@@ -40,18 +46,28 @@ pub(super) enum Rule {
 struct Entry(Check, &'static str, &'static str);
 
 impl Rule {
-    const ALL: [Rule; 10] = [
+    const ALL: [Rule; 14] = [
         Rule::Bounds,
         Rule::Freed,
         Rule::Lds,
         Rule::Scratch,
         Rule::Misaligned,
         Rule::Race,
+        Rule::MemoryRace,
+        Rule::Vmcnt,
+        Rule::Lgkmcnt,
+        Rule::Expcnt,
         Rule::Branch,
         Rule::Lanes,
         Rule::Address,
         Rule::Store,
     ];
+
+    /// That of a name, of which only waits' have others than these here.
+    pub(super) fn of(name: &str) -> Rule {
+        let named = |rule: &Rule| rule.entry().1 == name;
+        Rule::ALL.into_iter().find(named).unwrap_or(Rule::Vmcnt)
+    }
 
     const fn entry(self) -> Entry {
         match self {
@@ -63,6 +79,10 @@ impl Rule {
                 Entry(Check::Memory, "memory/alignment", "An atomic operation at an address that is not aligned")
             }
             Rule::Race => Entry(Check::Race, "race/lds", "Two waves access LDS without an order"),
+            Rule::MemoryRace => Entry(Check::Race, "race/memory", "Two waves access memory without an order"),
+            Rule::Vmcnt => Entry(Check::Waits, "waits/vmcnt", "A register is used before `s_waitcnt vmcnt`"),
+            Rule::Lgkmcnt => Entry(Check::Waits, "waits/lgkmcnt", "A register is used before `s_waitcnt lgkmcnt`"),
+            Rule::Expcnt => Entry(Check::Waits, "waits/expcnt", "A register is used before `s_waitcnt expcnt`"),
             Rule::Branch => Entry(Check::Init, "init/branch", "A branch depends on bits that nothing wrote"),
             Rule::Lanes => Entry(Check::Init, "init/lanes", "Bits that nothing wrote decide which lanes run"),
             Rule::Address => Entry(Check::Init, "init/address", "An address has bits that nothing wrote"),
@@ -74,7 +94,7 @@ impl Rule {
 }
 
 /// All rules, with a sentence about each.
-pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
     Rule::ALL.into_iter().map(|rule| {
         let Entry(_, name, about) = rule.entry();
         (name, about)
@@ -86,8 +106,20 @@ pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub(super) struct Other {
     /// Its instruction, from the kernel's first one.
     pub(super) offset: u32,
+    /// Its work-group, if that is another.
+    pub(super) group: Option<[u32; 3]>,
     pub(super) wave: u16,
     pub(super) touch: Touch,
+}
+
+impl Other {
+    const fn whose(&self) -> &'static str {
+        if self.group.is_some() {
+            "work-group"
+        } else {
+            "wave of the work-group"
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -102,6 +134,7 @@ struct Note {
     lane: Option<u8>,
     reach: Option<Reach>,
     other: Option<Other>,
+    early: Option<Early>,
     lds: usize,
     count: u64,
     /// It has become a finding.
@@ -136,8 +169,24 @@ impl Notes {
         &mut self,
         seen: &Seen<'_>,
         rule: Rule,
-        (lane, reach): (Option<u8>, Option<Reach>),
+        at: (Option<u8>, Option<Reach>),
         other: Option<Other>,
+    ) {
+        self.note(seen, rule, at, (other, None));
+    }
+
+    /// Notes a register that is used too early.
+    pub(super) fn add_early(&mut self, seen: &Seen<'_>, rule: Rule, early: Early) {
+        let other = Other { offset: early.by(), group: None, wave: seen.wave, touch: Touch::Read };
+        self.note(seen, rule, (None, None), (Some(other), Some(early)));
+    }
+
+    fn note(
+        &mut self,
+        seen: &Seen<'_>,
+        rule: Rule,
+        (lane, reach): (Option<u8>, Option<Reach>),
+        (other, early): (Option<Other>, Option<Early>),
     ) {
         let by = other.map(|other| other.offset);
         let same =
@@ -161,6 +210,7 @@ impl Notes {
             lane,
             reach,
             other,
+            early,
             lds: seen.lds,
             count: 1,
             told: false,
@@ -257,14 +307,20 @@ impl Note {
                 finding.notes = notes;
                 message
             }
-            _ => self.undefined().into(),
+            _ => self.early.map_or_else(|| self.undefined().into(), |early| early.message()),
         };
         if let Some(other) = self.other {
             let offset = u64::from(other.offset);
             let pc = watch.image.map_or(offset, |image| self.entry.wrapping_add(offset).wrapping_sub(image));
             let place = Place { kernel: Some(watch.kernel.clone()), pc, offset: Some(offset), ..Place::default() };
-            let thread = Thread { group: self.group, wave: other.wave.into(), lane: None };
-            let message = format!("{} by another wave", verb(other.touch));
+            let group = other.group.unwrap_or(self.group);
+            if self.early.is_some() {
+                let message = "the result is that of".into();
+                finding.notes.push(FindingNote { message, place: Some(place), thread: None });
+                return finding;
+            }
+            let thread = Thread { group, wave: other.wave.into(), lane: None };
+            let message = format!("{} by another {}", verb(other.touch), other.whose());
             finding.notes.push(FindingNote { message, place: Some(place), thread: Some(thread) });
         }
         finding
@@ -321,7 +377,13 @@ impl Note {
                 Some(other) => format!("{what} of LDS and {} by another wave without a barrier between", verb(other)),
                 None => format!("{what} of LDS without an order"),
             },
-            Rule::Branch | Rule::Lanes | Rule::Address | Rule::Store => self.undefined().into(),
+            Rule::MemoryRace => match self.other {
+                Some(other) => {
+                    format!("{what} and {} by another {} have no order", verb(other.touch), other.whose())
+                }
+                None => format!("{what} without an order"),
+            },
+            _ => self.undefined().into(),
         }
     }
 

@@ -8,6 +8,7 @@
 
 use super::program::{LaunchError, Program};
 use super::spare;
+use super::units::lds_given;
 use super::workgroup::Workgroup;
 use crate::group::{Apertures, Group, Place, Watched};
 use crate::wave::{Wave, LANES};
@@ -159,7 +160,7 @@ impl Launch {
         let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
         let waves = self.waves(size);
         let watch = Watched(self.watch.as_ref().map(|watch| watch.clone().begin(self, id, waves, &slots)));
-        let lds = vec![0; usize::try_from(self.lds).unwrap_or(0)];
+        let lds = vec![0; usize::try_from(lds_given(self.program.target, self.lds)).unwrap_or(0)];
         let group = Group { lds, apertures: self.apertures, watch, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);

@@ -62,6 +62,15 @@ pub(super) const fn simd_words(target: Target) -> u32 {
     }
 }
 
+/// Bytes of LDS that a work-group gets for a launch of so many: hardware gives it in steps.
+pub(super) fn lds_given(target: Target, bytes: u32) -> u32 {
+    let step = match target {
+        // NEW TARGET: the steps in which LDS is given
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx942 | Target::Gfx1030 | Target::Gfx1100 => 512,
+    };
+    bytes.div_ceil(step).saturating_mul(step)
+}
+
 /// SIMDs of a unit.
 const fn simds(target: Target) -> u32 {
     if target.is_gfx9() {
@@ -93,6 +102,12 @@ mod tests {
                 assert!(engine < units.engines && array < units.arrays && unit < most, "{units:?} {number}");
             }
         }
+    }
+
+    #[test]
+    fn lds_is_given_in_steps() {
+        let given = [0, 1, 512, 513, 65536].map(|bytes| lds_given(Target::Gfx900, bytes));
+        assert_eq!(given, [0, 512, 512, 1024, 65536]);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::state::tally::Tally;
 use crate::state::timeline::{Record, Span};
 use std::sync::Arc;
 use std::time::Instant;
-use vkfd_cu::check::Watch;
-use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, Watcher, DESCRIPTOR_BYTES};
+use vkfd_cu::check::{self, Watch};
+use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
 use vkfd_sabotage::Switch;
@@ -55,6 +55,8 @@ pub(crate) struct Compute {
     known: [Option<Known>; KNOWN],
     /// What kernels are checked for, by object and bytes of scratch.
     watches: Vec<(Known, u32, Arc<Watch>)>,
+    /// Kernels that were read for hazards: their entries and descriptors.
+    linted: Vec<(u64, [u8; DESCRIPTOR_BYTES])>,
 }
 
 /// Kernel objects of which a queue remembers which kernel they are.
@@ -73,7 +75,13 @@ struct Known {
 
 impl Compute {
     pub(crate) fn new(shared: &Shared) -> Compute {
-        Compute { target: shared.config.target, engine: Engine::new(shared), known: [None; KNOWN], watches: Vec::new() }
+        Compute {
+            target: shared.config.target,
+            engine: Engine::new(shared),
+            known: [None; KNOWN],
+            watches: Vec::new(),
+            linted: Vec::new(),
+        }
     }
 
     /// The target, if its machine code can be executed.
@@ -135,7 +143,11 @@ impl Compute {
             port.read(packet.kernarg.wrapping_add(offset * 4), &mut word)?;
             user.words(&[u32::from_le_bytes(word)]);
         }
-        let launch = Launch {
+        let watch = self.watch(port, object, &bytes, packet.private)?;
+        if let Some(watch) = watch.as_ref().filter(|watch| watch.checks.hazards) {
+            self.lint(port, watch, &bytes, descriptor.program.entry)?;
+        }
+        let mut launch = Launch {
             program: descriptor.program,
             sizes,
             start: [0; 3],
@@ -143,8 +155,9 @@ impl Compute {
             lds: packet.lds,
             scratch: memory.map(|memory| memory.scratch),
             apertures: APERTURES,
-            watch: self.watch(port, object, &bytes, packet.private)?.map(|watch| watch as Arc<dyn Watcher>),
+            watch: None,
         };
+        launch.watch = watch.map(|watch| check::watch(&watch, &launch));
         self.run(port, object, &bytes, launch)?;
         match queue {
             Some(queue) if memory.is_some() => queue.scratch_used(port),
@@ -178,6 +191,33 @@ impl Compute {
         }
         self.watches.push((Known { object, bytes: *bytes, kernel }, private, watch.clone()));
         Ok(Some(watch))
+    }
+
+    /// Reads a kernel's code for hazards, unless that was done.
+    fn lint(
+        &mut self,
+        port: &mut Port,
+        watch: &Watch,
+        descriptor: &[u8; DESCRIPTOR_BYTES],
+        entry: u64,
+    ) -> Result<(), Stop> {
+        let (Some(target), Some(image)) = (self.target, watch.image) else { return Ok(()) };
+        let same = |(known, bytes): &(u64, [u8; DESCRIPTOR_BYTES])| *known == entry && bytes == descriptor;
+        if self.linted.iter().any(same) {
+            return Ok(());
+        }
+        if self.linted.len() >= WATCHES {
+            self.linted.clear();
+        }
+        self.linted.push((entry, *descriptor));
+        let Some((flags, version)) = symbol::flags(port, image)? else { return Ok(()) };
+        let Some(bytes) = symbol::size(port, image, entry)? else { return Ok(()) };
+        let mut code = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        if port.peek(entry, &mut code)? {
+            let kernel = check::Kernel { target, name: &watch.kernel, image, entry, descriptor, flags, version, code };
+            watch.ledger.lint(kernel);
+        }
+        Ok(())
     }
 
     /// Runs a launch of the kernel whose object or program is at `object` and begins with `bytes`.

@@ -17,6 +17,8 @@ const PAGE: u64 = 4096;
 const MAX_ENTRIES: u64 = 64;
 /// Symbols that are looked at.
 const MAX_SYMBOLS: u64 = 1 << 16;
+/// Largest function that is read.
+const MAX_CODE: u64 = 4 << 20;
 /// Longest name, in bytes; of a longer one this much is given.
 const MAX_NAME: usize = 160;
 
@@ -54,6 +56,28 @@ pub(crate) fn find(port: &mut Port, at: u64) -> Result<Option<(u64, Option<Strin
         }
         base -= PAGE;
     }
+}
+
+/// The flags of the code object at `image`, and the version of its ABI.
+pub(crate) fn flags(port: &mut Port, image: u64) -> Result<Option<(u32, u8)>, Stop> {
+    let mut image = Image { port, base: image };
+    let (flags, version) = (image.number::<4>(48)?, image.number::<1>(8)?);
+    Ok(flags.zip(version).and_then(|(flags, version)| Some((flags.try_into().ok()?, version.try_into().ok()?))))
+}
+
+/// The bytes of the function at `at` in the code object at `image`.
+pub(crate) fn size(port: &mut Port, image: u64, at: u64) -> Result<Option<u64>, Stop> {
+    let mut image = Image { port, base: image };
+    let Some((symbols, count, _)) = image.tables()? else { return Ok(None) };
+    let wanted = at.wrapping_sub(image.base);
+    for index in 0..count {
+        let symbol = symbols.wrapping_add(index * SYMBOL_BYTES);
+        let Some(value) = image.number::<8>(symbol.wrapping_add(8))? else { break };
+        if value == wanted {
+            return Ok(image.number::<8>(symbol.wrapping_add(16))?.filter(|bytes| (1..=MAX_CODE).contains(bytes)));
+        }
+    }
+    Ok(None)
 }
 
 struct Image<'a> {

@@ -21,8 +21,8 @@ use crate::packets::registers::{compute as registers, Registers, SHADER, USER_CO
 use crate::packets::stream::{Stream, Words};
 use crate::state::access::Port;
 use crate::state::config::Family;
-use std::sync::Arc;
-use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, Watcher, DESCRIPTOR_BYTES};
+use vkfd_cu::check;
+use vkfd_cu::launch::{Launch, Program, Scratch, Sizes, DESCRIPTOR_BYTES};
 
 mod op {
     pub const NOP: u32 = 0x10;
@@ -251,7 +251,7 @@ impl Pm4 {
                 // What tells the program from another that is loaded there later.
                 let mut code = [0; DESCRIPTOR_BYTES];
                 port.peek(object, &mut code)?;
-                let watch = compute.watch(port, object, &code, 0)?.map(|watch| watch as Arc<dyn Watcher>);
+                let watch = compute.watch(port, object, &code, 0)?.map(|watch| check::watch(&watch, &launch));
                 let launch = Launch { watch, ..launch };
                 compute.run(port, object, &code, launch)
             }

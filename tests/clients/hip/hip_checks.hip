@@ -6,6 +6,9 @@ namespace {
 
 constexpr unsigned items = 256;
 
+// A work-item's place in what all groups write.
+__device__ unsigned own() { return blockIdx.x * items + threadIdx.x; }
+
 __global__ void number(int *to) { to[threadIdx.x] = threadIdx.x; }
 __global__ void copy(int *to, const int *from) { to[threadIdx.x] = from[threadIdx.x]; }
 __global__ void scale(int *to, const int *from) { to[threadIdx.x] = from[threadIdx.x] * 3 + 1; }
@@ -21,7 +24,7 @@ __global__ void reverse(int *to, bool wait)
     all[threadIdx.x] = threadIdx.x + 1;
     if (wait)
         __syncthreads();
-    to[threadIdx.x] = all[items - 1 - threadIdx.x];
+    to[own()] = all[items - 1 - threadIdx.x];
 }
 
 __global__ void shifted(int *to, int by)
@@ -29,7 +32,7 @@ __global__ void shifted(int *to, int by)
     __shared__ int all[items];
     all[threadIdx.x] = threadIdx.x;
     __syncthreads();
-    to[threadIdx.x] = all[threadIdx.x + by];
+    to[own()] = all[threadIdx.x + by];
 }
 
 __global__ void shared(int *to, bool write)
@@ -38,7 +41,7 @@ __global__ void shared(int *to, bool write)
     if (write)
         all[threadIdx.x] = threadIdx.x;
     __syncthreads();
-    to[threadIdx.x] = all[items - 1 - threadIdx.x] * 3;
+    to[own()] = all[items - 1 - threadIdx.x] * 3;
 }
 
 __global__ void table(int *to, int written)
@@ -46,7 +49,53 @@ __global__ void table(int *to, int written)
     int all[64];
     for (int i = 0; i < written; i++)
         all[i] = i;
-    to[threadIdx.x] = all[(threadIdx.x * 7) & 63] * 3;
+    to[own()] = all[(threadIdx.x * 7) & 63] * 3;
+}
+
+// Each group writes a part, or all write the first one.
+__global__ void parts(int *to, bool apart) { to[apart ? own() : threadIdx.x] = own(); }
+
+// The last group to come adds what the others have written.
+__global__ void last(int *to, bool fenced)
+{
+    if (threadIdx.x)
+        return;
+    to[blockIdx.x] = blockIdx.x + 1;
+    if (fenced)
+        __threadfence();
+    const int before = atomicAdd(to + 100, 1);
+    if (fenced)
+        __threadfence();
+    if (before == static_cast<int>(gridDim.x) - 1)
+        to[200] = to[0] + to[1];
+}
+
+// A load that the compiler does not know, with and without a wait behind it.
+__global__ void early(int *to, bool waits)
+{
+    int value;
+    const int *from = to + own();
+    if (waits)
+        asm volatile("global_load_dword %0, %1, off\n\ts_waitcnt vmcnt(0)" : "=&v"(value) : "v"(from));
+    else
+        asm volatile("global_load_dword %0, %1, off" : "=&v"(value) : "v"(from));
+    to[own()] = value + 1;
+}
+
+#if defined(__GFX9__)
+#define NOPS(count) "s_nop " #count "\n\t"
+#else
+#define NOPS(count) ""
+#endif
+// A vector operation writes the register that selects a lane.
+template <bool apart> __global__ void lane(int *to, int from)
+{
+    int value, select;
+    if (apart)
+        asm volatile("v_readfirstlane_b32 %1, %2\n\t" NOPS(3) "v_readlane_b32 %0, %2, %1" : "=s"(value), "=&s"(select) : "v"(from));
+    else
+        asm volatile("v_readfirstlane_b32 %1, %2\n\tv_readlane_b32 %0, %2, %1" : "=s"(value), "=&s"(select) : "v"(from));
+    to[own()] = value;
 }
 
 // Memory that nothing has written.
@@ -97,7 +146,8 @@ template <typename Kernel> void from_memory(Kernel kernel, bool write)
 
 template <typename Kernel, typename Value> void alone(Kernel kernel, Value value)
 {
-    Raw to(items * sizeof(int));
+    Raw to(2 * items * sizeof(int));
+    CHECK(hipMemset(to.data, 0, 2 * items * sizeof(int)));
     kernel<<<2, items>>>(to.data, value);
     finish();
 }
@@ -117,6 +167,14 @@ const Tests tests = {
     {"move", [] { from_memory(copy, false); }},
     {"shared", [] { alone(shared, false); }},
     {"shared-twin", [] { alone(shared, true); }},
+    {"parts", [] { alone(parts, false); }},
+    {"parts-twin", [] { alone(parts, true); }},
+    {"last", [] { alone(last, false); }},
+    {"last-twin", [] { alone(last, true); }},
+    {"early", [] { alone(early, false); }},
+    {"early-twin", [] { alone(early, true); }},
+    {"lane", [] { alone(lane<false>, 3); }},
+    {"lane-twin", [] { alone(lane<true>, 3); }},
     {"table", [] { alone(table, 40); }},
     {"table-twin", [] { alone(table, 64); }},
 };

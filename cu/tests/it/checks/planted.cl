@@ -13,7 +13,7 @@
 
 // memory: `out` has room for 100. Results are stored for all work-items: a compiler would move a load
 // to where its result is used.
-#define RESULT out[ID % 100]
+#define RESULT in[128 + ID]
 KERNEL store_all(global uint *in, global uint *out) { out[ID] = ID; }
 KERNEL store_100(global uint *in, global uint *out) {
     if (ID < 100) out[ID] = ID;
@@ -104,6 +104,232 @@ KERNEL count(global uint *in, global uint *out) {
     if (ID < 100) out[ID] = count;
 }
 
+// Flags in LDS: waves that spin on them, and one that looks once.
+#define FLAG(type, test) \
+    local uint data; \
+    local type flag; \
+    if (ID == 0) flag = data = 0; \
+    BARRIER; \
+    if (ID < 64) { \
+        if (ID == 0) { \
+            data = in[1] + 7; \
+            __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); \
+            flag = 1; \
+        } \
+    } else { \
+        test; \
+        __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); \
+        if (ID < 100) out[ID] = data; \
+    }
+KERNEL flag_volatile(global uint *in, global uint *out) { FLAG(volatile uint, while (flag == 0)) }
+KERNEL flag(global uint *in, global uint *out) {
+    FLAG(uint, while (__opencl_atomic_load((local atomic_uint *)&flag, memory_order_relaxed, GROUP) == 0))
+}
+KERNEL flag_once(global uint *in, global uint *out) { FLAG(volatile uint, if (flag == 0) return) }
+
+// race in memory: several work-groups. `in` has room for 256.
+#define N __builtin_amdgcn_workgroup_id_x()
+#define AT(at) ((global atomic_uint *)(at))
+#define STORE(at, order) __opencl_atomic_store(AT(at), 1, memory_order_##order, DEVICE)
+#define LOAD(at, order) __opencl_atomic_load(AT(at), memory_order_##order, DEVICE)
+#define FENCE(order) __builtin_amdgcn_fence(order, "agent")
+KERNEL overlap(global uint *in, global uint *out) {
+    if (ID < 32) out[ID] = N + ID + 1;
+}
+KERNEL overlap_twin(global uint *in, global uint *out) {
+    if (ID < 32) out[N * 32 + ID] = N + ID + 1;
+}
+KERNEL same_words(global uint *in, global uint *out) {
+    if (ID < 32) out[ID] = ID + 1;
+}
+KERNEL neighbours(global uint *in, global uint *out) {
+    if (ID < 32) {
+        in[N * 32 + ID] = ID + 1;
+        out[N * 32 + ID] = in[(N ^ 1) * 32 + ID];
+    }
+}
+KERNEL waves(global uint *in, global uint *out) {
+    in[ID] = ID + 1;
+    uint value = in[127 - ID];
+    if (ID < 100) out[ID] = value;
+}
+KERNEL waves_twin(global uint *in, global uint *out) {
+    in[ID] = ID + 1;
+    BARRIER;
+    uint value = in[127 - ID];
+    if (ID < 100) out[ID] = value;
+}
+// Each group has a byte of each word.
+KERNEL bytes(global uint *in, global uint *out) { ((global uchar *)in)[4 * ID + N] = N + 1; }
+KERNEL counter(global uint *in, global uint *out) { ADD(global, DEVICE, out); }
+KERNEL counter_init(global uint *in, global uint *out) {
+    if (N == 0 && ID == 0) out[0] = 0;
+    ADD(global, DEVICE, out);
+}
+// Group 0 writes, and the others wait for its flag.
+#define BARE __builtin_amdgcn_s_barrier()
+#define HANDOVER(store, load, barrier) \
+    if (N == 0) { \
+        in[ID] = ID + 7; \
+        barrier; \
+        if (ID == 0) STORE(in + 200, store); \
+    } else { \
+        if (ID == 0) \
+            while (LOAD(in + 200, load) == 0) \
+                ; \
+        barrier; \
+        if (ID < 32) out[N * 32 + ID] = in[ID]; \
+    }
+KERNEL handover(global uint *in, global uint *out) { HANDOVER(release, acquire, BARRIER) }
+KERNEL handover_relaxed(global uint *in, global uint *out) { HANDOVER(relaxed, relaxed, BARE) }
+// Its caches may have what was there before.
+KERNEL handover_stale(global uint *in, global uint *out) {
+    if (ID == 0) {
+        if (N == 0) {
+            in[0] = 7;
+            STORE(in + 200, release);
+        } else {
+            while (LOAD(in + 200, relaxed) == 0)
+                ;
+            out[N] = in[0];
+        }
+    }
+}
+// The data may come behind the flag.
+KERNEL handover_early(global uint *in, global uint *out) {
+    if (ID == 0) {
+        if (N == 0) {
+            in[0] = 7;
+            STORE(in + 200, relaxed);
+        } else {
+            while (LOAD(in + 200, acquire) == 0)
+                ;
+            out[N] = in[0];
+        }
+    }
+}
+// The flag is answered by another value.
+KERNEL answer(global uint *in, global uint *out) {
+    if (ID == 0 && N == 0) STORE(in + 200, relaxed);
+    if (ID == 0 && N == 1) {
+        while (LOAD(in + 200, relaxed) == 0)
+            ;
+        __opencl_atomic_store(AT(in + 200), 2, memory_order_relaxed, DEVICE);
+    }
+}
+// The last group adds.
+KERNEL ticket(global uint *in, global uint *out) {
+    if (ID == 0) {
+        in[N] = N + 1;
+        FENCE(__ATOMIC_RELEASE);
+        uint before = ADD(global, DEVICE, in + 200);
+        FENCE(__ATOMIC_ACQUIRE);
+        if (before == 2) out[0] = in[0] + in[1] + in[2];
+    }
+}
+KERNEL ticket_relaxed(global uint *in, global uint *out) {
+    if (ID == 0) {
+        in[N] = N + 1;
+        uint before = ADD(global, DEVICE, in + 200);
+        if (before == 2) out[0] = in[0] + in[1] + in[2];
+    }
+}
+#define LOCKED(at) \
+    uint none = 0; \
+    while (!__opencl_atomic_compare_exchange_strong( \
+        AT(in + 200), &none, 1, memory_order_acquire, memory_order_relaxed, DEVICE)) \
+        none = 0; \
+    out[at] += N + 1; \
+    __opencl_atomic_store(AT(in + 200), 0, memory_order_release, DEVICE)
+KERNEL lock(global uint *in, global uint *out) {
+    if (ID == 0) {
+        LOCKED(1);
+    }
+}
+// One more of them without the lock.
+KERNEL lock_twice(global uint *in, global uint *out) {
+    if (ID == 0) {
+        LOCKED(1);
+        out[1] += 1;
+    }
+}
+// All groups wait for each other.
+#define ALL_GROUPS(first, last, barrier) \
+    if (ID < 32) in[N * 32 + ID] = ID + 1; \
+    first; \
+    barrier; \
+    if (ID == 0) { \
+        ADD(global, DEVICE, in + 200); \
+        while (LOAD(in + 200, relaxed) < 3) \
+            ; \
+    } \
+    barrier; \
+    last; \
+    if (ID < 32) out[N * 32 + ID] = in[(N ^ 1) * 32 + ID]
+KERNEL all_groups(global uint *in, global uint *out) {
+    ALL_GROUPS(FENCE(__ATOMIC_RELEASE), FENCE(__ATOMIC_ACQUIRE), BARRIER);
+}
+KERNEL all_groups_early(global uint *in, global uint *out) { ALL_GROUPS(, , BARE); }
+
+// waits: the compiler does not know these loads.
+#if defined(__gfx1100__)
+#define LOAD_GLOBAL "global_load_b32"
+#define LOAD_LDS "ds_load_b32"
+#define LOAD_SCALAR "s_load_b32"
+#else
+#define LOAD_GLOBAL "global_load_dword"
+#define LOAD_LDS "ds_read_b32"
+#define LOAD_SCALAR "s_load_dword"
+#endif
+#define WAIT_GLOBAL "\ns_waitcnt vmcnt(0)"
+#define WAIT_LDS "\ns_waitcnt lgkmcnt(0)"
+#define EARLY(wait) \
+    uint value; \
+    __asm__ volatile(LOAD_GLOBAL " %0, %1, off" wait : "=&v"(value) : "v"(in + ID)); \
+    RESULT = value + 1
+KERNEL early_load(global uint *in, global uint *out) { EARLY(""); }
+KERNEL early_load_twin(global uint *in, global uint *out) { EARLY(WAIT_GLOBAL); }
+// Two loads: a count of 1 leaves the second.
+#define EARLY_COUNT(used) \
+    uint first, second; \
+    __asm__ volatile(LOAD_GLOBAL " %0, %2, off\n" LOAD_GLOBAL " %1, %2, off offset:4\ns_waitcnt vmcnt(1)" \
+                     : "=&v"(first), "=&v"(second) : "v"(in + (ID & 63))); \
+    uint value = used + 1; \
+    __asm__ volatile("s_waitcnt vmcnt(0)"); \
+    RESULT = value
+KERNEL early_count(global uint *in, global uint *out) { EARLY_COUNT(second); }
+KERNEL early_count_twin(global uint *in, global uint *out) { EARLY_COUNT(first); }
+KERNEL early_overwrite(global uint *in, global uint *out) {
+    uint value;
+    __asm__ volatile(LOAD_GLOBAL " %0, %1, off\nv_mov_b32 %0, 5" : "=&v"(value) : "v"(in + ID));
+    __asm__ volatile("s_waitcnt vmcnt(0)");
+    RESULT = value;
+}
+#define EARLY_LDS(wait) \
+    local uint all[128]; \
+    all[ID] = ID; \
+    BARRIER; \
+    uint value; \
+    __asm__ volatile(LOAD_LDS " %0, %1" wait : "=&v"(value) : "v"(all + ID)); \
+    RESULT = value + 1
+KERNEL early_lds(global uint *in, global uint *out) { EARLY_LDS(""); }
+KERNEL early_lds_twin(global uint *in, global uint *out) { EARLY_LDS(WAIT_LDS); }
+#define EARLY_SCALAR(wait) \
+    uint value; \
+    __asm__ volatile(LOAD_SCALAR " %0, %1, 0x0" wait : "=&s"(value) : "s"(in)); \
+    RESULT = value + 1
+KERNEL early_scalar(global uint *in, global uint *out) { EARLY_SCALAR(""); }
+KERNEL early_scalar_twin(global uint *in, global uint *out) { EARLY_SCALAR(WAIT_LDS); }
+
+// hazards: a vector operation writes the register that DPP reads.
+#define NEIGHBOUR(between) \
+    uint value; \
+    __asm__ volatile("v_mov_b32 %0, %1\n" between "v_mov_b32_dpp %0, %0 row_shr:1 row_mask:0xf bank_mask:0xf" \
+                     : "=&v"(value) : "v"(ID)); \
+    if (ID < 100) out[ID] = value
+KERNEL neighbour(global uint *in, global uint *out) { NEIGHBOUR(""); }
+KERNEL neighbour_twin(global uint *in, global uint *out) { NEIGHBOUR("s_nop 1\n"); }
+
 // init: nothing has written `in`, or all.
 KERNEL decide(global uint *in, global uint *out) {
     if (in[ID] > 5) ADD(global, DEVICE, out);
@@ -116,7 +342,7 @@ KERNEL compute(global uint *in, global uint *out) {
     if (ID < 100) out[ID] = value;
 }
 KERNEL address(global uint *in, global uint *out) {
-    uint value = out[in[ID] & 15];
+    uint value = in[128 + (in[ID] & 15)];
     if (ID < 100) out[ID] = value;
 }
 // Only the low halves were written, and only they count.

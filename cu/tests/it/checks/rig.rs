@@ -5,7 +5,7 @@ use crate::support::program::user;
 use crate::support::APERTURES;
 use object::{Object, ObjectSegment, ObjectSymbol};
 use std::sync::Arc;
-use vkfd_cu::check::{Block, Checks, Engine, Ledger, Watch};
+use vkfd_cu::check::{watch, Block, Checks, Engine, Kernel, Ledger, Watch};
 use vkfd_cu::launch::{Descriptor, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
 use vkfd_cu::{Flat, Place};
 use vkfd_findings::Counted;
@@ -18,7 +18,7 @@ const OUTPUT: u64 = BASE + 0x80_0000;
 const ARGUMENTS: u64 = BASE + 0xc0_0000;
 const SCRATCH: u64 = BASE + 0x100_0000;
 const SCRATCH_BYTES: u32 = 0x20_0000;
-const PAGES: usize = 0x1800;
+const PAGES: usize = 0x2800;
 /// Work-items.
 const ITEMS: u32 = 128;
 /// Bytes of the output: too few for all.
@@ -31,6 +31,8 @@ pub struct Given {
     pub first: u32,
     /// Nothing has written it.
     pub unwritten: bool,
+    /// Work-groups.
+    pub groups: u32,
 }
 
 pub struct Rig {
@@ -53,7 +55,7 @@ impl Rig {
     /// Runs a kernel whose output has been freed.
     pub fn run_freed(&self, kernel: &str) -> Vec<Counted> {
         let checks = Checks { memory: true, ..Checks::default() };
-        self.run_with(kernel, Given { first: 0, unwritten: false }, checks, |ledger| {
+        self.run_with(kernel, Given { first: 0, unwritten: false, groups: 1 }, checks, |ledger| {
             ledger.free(OUTPUT, Some("another test".into()));
         })
     }
@@ -87,26 +89,35 @@ impl Rig {
             ledger.written(INPUT, 1024);
         }
         last(&ledger);
-        let watch = Watch { checks, ledger: ledger.clone(), kernel: kernel.into(), image: Some(BASE), private };
-        let launch = Launch {
+        if checks.hazards {
+            let function = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(kernel)).expect("its code");
+            let code = world.read(BASE + function.address(), usize::try_from(function.size()).expect("small"));
+            let object::FileFlags::Elf { e_flags: flags, abi_version: version, .. } = file.flags() else { panic!() };
+            let (name, entry) = (kernel, BASE + function.address());
+            ledger.lint(Kernel { target, name, image: BASE, entry, descriptor: &bytes, flags, version, code });
+        }
+        let watched = Watch { checks, ledger: ledger.clone(), kernel: kernel.into(), image: Some(BASE), private };
+        let mut launch = Launch {
             program: descriptor.program.clone(),
-            sizes: Sizes::new(1, [ITEMS, 1, 1], [ITEMS, 1, 1]).expect("sizes"),
+            sizes: Sizes::new(1, [given.groups * ITEMS, 1, 1], [ITEMS, 1, 1]).expect("sizes"),
             start: [0; 3],
             user: user(&descriptor, target),
             lds,
-            scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: 4 }),
+            scratch: Some(Scratch { base: SCRATCH, wave_bytes: SCRATCH_BYTES, waves: 4 * given.groups }),
             apertures: APERTURES,
-            watch: Some(Arc::new(watch)),
+            watch: None,
         };
+        launch.watch = Some(watch(&Arc::new(watched), &launch));
         let mut engine = Engine::new(&ledger);
-        let mut group = launch.workgroup(0, vec![0, 1, 2, 3], Place::default());
-        loop {
-            match group.run(&mut engine, &mut world, 1 << 20) {
-                Turn::Done | Turn::Stop { .. } => break,
-                Turn::More { .. } => {}
-            }
+        let slots = |group: u32| (4 * group..4 * group + 4).collect();
+        let mut groups: Vec<_> =
+            (0..given.groups).map(|group| launch.workgroup(group.into(), slots(group), Place::default())).collect();
+        // Side by side, as groups that wait for each other need it.
+        let budget = if given.groups > 1 { 64 } else { 1 << 20 };
+        while !groups.is_empty() {
+            groups.retain_mut(|group| matches!(group.run(&mut engine, &mut world, budget), Turn::More { .. }));
+            engine.flush();
         }
-        engine.flush();
         ledger.findings()
     }
 }

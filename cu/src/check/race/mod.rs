@@ -1,34 +1,74 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `race`: accesses to LDS by two waves of a group, one of them a write, without an order.
+//! `race`: accesses by two waves, one of them a write, without an order.
 //!
 //! Mechanism: vector clocks. A wave's own clock counts its steps. The wave knows of each other one
-//! how far that had come when the two last met. They meet at barriers, and by atomic operations on
-//! the same bytes, of LDS or of memory. Every byte of LDS has its last write and two readers since.
-//! An access is ordered after another wave's if the wave knows of that step.
+//! of its group how far that had come when the two last met. They meet at barriers, and by atomic
+//! operations on the same bytes, of LDS or of memory. Every byte of LDS has its last write and two
+//! readers since. An access is ordered after another wave's if the wave knows of that step. What is
+//! known of waves of other groups goes with these clocks ([`known`]).
+//!
+//! | module | |
+//! |---|---|
+//! | `history` | the last accesses to memory by all waves, and the check of these |
+//! | `known` | what is known of other groups' waves |
+//! | `own` | a wave's accesses that have not completed |
+//! | `spin` | loops that only wait for a word to change |
 //!
 //! No race: a write that changes nothing (waves that all write the same), atomic operations among
-//! themselves, and whatever one wave does.
+//! themselves, and whatever one wave does. A load of LDS in a loop that only waits for its value is
+//! no race either, and orders the wave after the writer.
 //!
-//! Limits: plain loads and stores that are meant as flags make no order. A third reader of a byte
-//! displaces the second. Atomic operations on more than [`PLACES`] places count as one place, which
-//! makes too much order. A byte of LDS takes 32 bytes here.
+//! Limits: other plain loads and stores of LDS that are meant as flags make no order. A third
+//! reader of a byte displaces the second. Atomic operations on more than [`PLACES`] places count as
+//! one place, which makes too much order. A byte of LDS takes 32 bytes here.
+
+mod history;
+mod known;
+mod own;
+mod spin;
+
+pub(super) use history::{invalidates, Family, History};
+pub(super) use own::waits;
+pub(super) use spin::Spins;
 
 use super::engine::Seen;
 use super::note::{Notes, Other, Rule};
-use crate::world::{Reach, Spot, Touch};
+use crate::world::{Reach, Spot, Touch, World};
+use known::Known;
+use own::{Counts, Own};
 use vkfd_sabotage::{process, Switch};
 
 /// Places of atomic operations that are told apart.
-const PLACES: usize = 64;
+const PLACES: usize = 32;
 /// Waves of a group, at most.
 const WAVES: usize = 32;
+const NOBODY: Known = Known::NOBODY;
 
-/// How far a wave knows each wave to have come.
-type Clock = [u32; WAVES];
+/// How far a wave knows each wave of its group to have come, and what it knows of others.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    steps: [u32; WAVES],
+    known: Known,
+    /// The same, until its caches are invalidated: for accesses that no cache answers.
+    pending: Known,
+}
 
-fn join(clock: &mut Clock, other: &Clock) {
-    for (own, other) in clock.iter_mut().zip(other) {
-        *own = (*own).max(*other);
+impl Clock {
+    const ZERO: Clock = Clock { steps: [0; WAVES], known: NOBODY, pending: NOBODY };
+
+    fn join(&mut self, other: &Clock) {
+        for (own, other) in self.steps.iter_mut().zip(&other.steps) {
+            *own = (*own).max(*other);
+        }
+        self.known.join(&other.known);
+        self.pending.join(&other.pending);
+    }
+
+    /// A wave's own clock goes on.
+    fn step(&mut self, wave: usize) {
+        if let Some(own) = self.steps.get_mut(wave) {
+            *own = own.saturating_add(1);
+        }
     }
 }
 
@@ -71,23 +111,35 @@ pub(super) struct Race {
     left: Vec<u32>,
     /// The last barrier that a wave came to.
     newest: u32,
+    own: Vec<Own>,
+    /// Its waves among those of its launch.
+    family: Family,
+    /// The time of the group's last access to memory, and that at the last two barriers.
+    last: u32,
+    met: [u32; 2],
 }
 
 impl Race {
-    pub(super) fn new(lds: usize, waves: u32) -> Race {
+    pub(super) fn new(lds: usize, waves: u32, family: Family) -> Race {
         let count = usize::try_from(waves).unwrap_or(WAVES).min(WAVES);
+        // One wave has no race in LDS.
+        let lds = if count > 1 { lds } else { 0 };
         // A wave's own first step is 1: 0 stands for none.
-        let clock = |wave| std::array::from_fn(|other| u32::from(other == wave));
+        let clock = |wave| Clock { steps: std::array::from_fn(|other| u32::from(other == wave)), ..Clock::ZERO };
         Race {
             bytes: vec![Byte::default(); lds],
             before: vec![0; lds],
             clocks: (0..count).map(clock).collect(),
-            places: Vec::with_capacity(PLACES),
-            rest: [0; WAVES],
-            barriers: [[0; WAVES]; 2],
+            places: Vec::with_capacity(if count > 1 { PLACES } else { 0 }),
+            rest: Clock::ZERO,
+            barriers: [Clock::ZERO; 2],
             come: vec![0; count],
             left: vec![0; count],
             newest: 0,
+            own: vec![Own::NEW; count],
+            family,
+            last: 0,
+            met: [0; 2],
         }
     }
 
@@ -99,11 +151,13 @@ impl Race {
             return;
         }
         *left = come;
-        if let (Some(clock), Some(known)) = (self.clocks.get_mut(at), self.barriers.get((come % 2) as usize)) {
-            join(clock, known);
-            if let Some(own) = clock.get_mut(at) {
-                *own += 1;
-            }
+        let side = (come % 2) as usize;
+        if let (Some(clock), Some(known)) = (self.clocks.get_mut(at), self.barriers.get(side)) {
+            clock.join(known);
+            clock.step(at);
+        }
+        if let (Some(own), Some(met)) = (self.own.get_mut(at), self.met.get(side)) {
+            own.mates = own.mates.max(*met);
         }
     }
 
@@ -113,15 +167,18 @@ impl Race {
         let (Some(clock), Some(come)) = (self.clocks.get(at), self.come.get_mut(at)) else { return };
         if ends {
             // The next barrier, and the one after that, of which some may still wait for this one.
-            self.barriers.iter_mut().for_each(|known| join(known, clock));
+            self.barriers.iter_mut().for_each(|known| known.join(clock));
+            self.met = [self.last; 2];
             return;
         }
         *come += 1;
         if *come > self.newest {
             self.newest = *come;
         }
-        if let Some(known) = self.barriers.get_mut((*come % 2) as usize) {
-            join(known, clock);
+        let side = (*come % 2) as usize;
+        if let (Some(known), Some(met)) = (self.barriers.get_mut(side), self.met.get_mut(side)) {
+            known.join(clock);
+            *met = self.last;
         }
     }
 
@@ -131,7 +188,7 @@ impl Race {
         let at = known.or_else(|| {
             // There is room: nothing is allocated.
             (self.places.len() < PLACES).then(|| {
-                self.places.push(Place { spot, clock: [0; WAVES] });
+                self.places.push(Place { spot, clock: Clock::ZERO });
                 self.places.len() - 1
             })
         });
@@ -140,16 +197,62 @@ impl Race {
             None => &mut self.rest,
         };
         if let Some(clock) = self.clocks.get_mut(wave) {
-            join(shared, clock);
-            join(clock, shared);
-            if let Some(own) = clock.get_mut(wave) {
-                *own += 1;
-            }
+            shared.join(clock);
+            clock.join(shared);
+            clock.step(wave);
+        }
+        self.meets_all(wave);
+    }
+
+    /// It is ordered behind its group's accesses until now, as far as others are to know.
+    fn meets_all(&mut self, wave: usize) {
+        if let Some(own) = self.own.get_mut(wave) {
+            own.mates = self.last;
+        }
+    }
+
+    /// A wave has seen what another of its group has written for it.
+    fn follows(&mut self, wave: usize, writer: usize) {
+        let Some(theirs) = self.clocks.get_mut(writer) else { return };
+        let known = *theirs;
+        // What the writer does from now on is not known.
+        theirs.step(writer);
+        if let Some(clock) = self.clocks.get_mut(wave) {
+            clock.join(&known);
+        }
+        self.meets_all(wave);
+    }
+
+    /// A wave waits for its accesses.
+    pub(super) fn waits(&mut self, wave: u16, counts: Counts) {
+        if let Some(own) = self.own.get_mut(usize::from(wave)) {
+            own.wait(counts);
+        }
+    }
+
+    /// A wave invalidates its caches: it sees what others had written before they told it.
+    pub(super) fn invalidates(&mut self, wave: u16) {
+        if let Some(Clock { known, pending, .. }) = self.clocks.get_mut(usize::from(wave)) {
+            known.join(pending);
+        }
+    }
+
+    /// A wave has passed a barrier of the whole grid.
+    pub(super) fn passes_all(&mut self, wave: u16, now: u32) {
+        if let Some(clock) = self.clocks.get_mut(usize::from(wave)) {
+            clock.pending.raise(now);
         }
     }
 
     /// Compares an instruction's accesses with those of other waves. LDS is as it is afterwards.
-    pub(super) fn look(&mut self, seen: &Seen<'_>, lds: &[u8], reaches: &[Reach], notes: &mut Notes) {
+    pub(super) fn look<W: World>(
+        &mut self,
+        seen: &Seen<'_>,
+        world: &mut W,
+        (lds, reaches): (&[u8], &[Reach]),
+        spins: &mut Spins,
+        notes: &mut Notes,
+    ) {
         if process().has(Switch::BlindRace) {
             return;
         }
@@ -163,9 +266,19 @@ impl Race {
             for at in start..start.saturating_add(reach.len.into()) {
                 let changed = lds.get(at) != self.before.get(at);
                 let other = self.byte(wave, at, reach.touch, changed, seen.offset());
-                if let Some(other) = other {
+                let Some(other) = other else { continue };
+                // The one that reads may only wait for the other.
+                let reader = match (reach.touch, other.touch) {
+                    (Touch::Read, _) => seen.offset(),
+                    (_, Touch::Read) => other.offset,
+                    _ => u32::MAX,
+                };
+                if reader == u32::MAX || !spins.has(seen, reader, world) {
                     notes.add(seen, Rule::Race, Some(*reach), Some(other));
                     break;
+                }
+                if reach.touch == Touch::Read {
+                    self.follows(wave, other.wave.into());
                 }
             }
         }
@@ -187,11 +300,11 @@ impl Race {
         let byte = self.bytes.get_mut(at)?;
         let ordered = |past: &Past| {
             let other = usize::from(past.wave);
-            past.step == 0 || other == wave || clock.get(other).is_some_and(|known| past.step <= *known)
+            past.step == 0 || other == wave || clock.steps.get(other).is_some_and(|known| past.step <= *known)
         };
         let both_atomic = |past: &Past| touch == Touch::Atomic && past.touch == Some(Touch::Atomic);
         let now = Past {
-            step: clock.get(wave).copied().unwrap_or(0),
+            step: clock.steps.get(wave).copied().unwrap_or(0),
             at: offset,
             wave: u8::try_from(wave).unwrap_or(u8::MAX),
             touch: Some(touch),
@@ -209,7 +322,12 @@ impl Race {
             let slot = if first.wave == now.wave || ordered(first) { first } else { second };
             *slot = now;
         }
-        with.map(|past| Other { offset: past.at, wave: past.wave.into(), touch: past.touch.unwrap_or(Touch::Write) })
+        with.map(|past| Other {
+            offset: past.at,
+            group: None,
+            wave: past.wave.into(),
+            touch: past.touch.unwrap_or(Touch::Write),
+        })
     }
 }
 
@@ -218,7 +336,7 @@ mod tests {
     use super::*;
 
     fn race() -> Race {
-        Race::new(16, 2)
+        Race::new(16, 2, Family::default())
     }
 
     fn both(race: &mut Race) {

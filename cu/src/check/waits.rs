@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `waits`: a register that a wave uses before an `s_waitcnt` has made its load right.
+//!
+//! The rules and the counters are the static check's ([`vkfd_lint::live`]).
+
+use super::codes::Codes;
+use super::engine::Seen;
+use super::note::{Notes, Rule};
+use vkfd_lint::live::Live;
+use vkfd_sabotage::{process, Switch};
+
+/// The late registers of a group's waves.
+#[derive(Clone, Debug)]
+pub(super) struct Waits(Vec<Live>);
+
+impl Waits {
+    pub(super) fn new(waves: u32) -> Waits {
+        Waits((0..waves).map(|_| Live::default()).collect())
+    }
+
+    /// An instruction has run, with these lanes.
+    pub(super) fn look(&mut self, seen: &Seen<'_>, exec: u64, codes: &mut Codes, notes: &mut Notes) {
+        if process().has(Switch::BlindWaits) {
+            return;
+        }
+        let (Some(live), Some(code)) = (self.0.get_mut(usize::from(seen.wave)), codes.code(seen)) else { return };
+        // Programs whose groups are split over compute units are refused.
+        if let Some(early) = live.run(seen.target, code, false, exec != 0) {
+            notes.add_early(seen, Rule::of(early.rule()), early);
+        }
+    }
+}
