@@ -2,7 +2,7 @@
 //! `vkfd bench`: the cost of the driver's work, beside other ways to do the job. `userptr`
 //! registers scattered memory, in one call and in one call per range. [`migrate`] measures memory
 //! that moves to a GPU and back, or is used there in place. [`compute`] measures the code that the
-//! GPU executes, and [`native`] a virtual machine's memory.
+//! GPU executes, [`opencl`] kernels beside PoCL's, and [`native`] a virtual machine's memory.
 //!
 //! Everything runs in this process, on the software GPU (or, with `--device`, on another KFD): what
 //! is measured is the driver's work and the host's, not silicon. The machine may have other work,
@@ -27,6 +27,7 @@ mod kernels;
 pub mod list;
 pub mod migrate;
 pub mod native;
+pub mod opencl;
 mod page;
 mod page_file;
 mod parts;

@@ -178,6 +178,7 @@ enum Bench {
     Userptr(Box<vkfd_bench::Args>),
     Migrate(Box<vkfd_bench::migrate::Args>),
     Compute(Box<vkfd_bench::compute::Args>),
+    Opencl(Box<vkfd_bench::opencl::Args>),
     Native(Box<vkfd_bench::native::Args>),
 }
 
@@ -225,6 +226,7 @@ fn main() -> ExitCode {
         Some(Command::Bench { what: Bench::Userptr(args) }) => vkfd_bench::run(&args),
         Some(Command::Bench { what: Bench::Migrate(args) }) => vkfd_bench::migrate::run(&args),
         Some(Command::Bench { what: Bench::Compute(args) }) => vkfd_bench::compute::run(&args),
+        Some(Command::Bench { what: Bench::Opencl(args) }) => vkfd_bench::opencl::run(&args),
         Some(Command::Bench { what: Bench::Native(args) }) => vkfd_bench::native::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Run(args)) => Ok(run::run(&args)),

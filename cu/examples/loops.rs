@@ -13,7 +13,7 @@ fn main() {
 
 #[cfg(target_arch = "x86_64")]
 mod measure {
-    use vkfd_cu::fast::native::{Translation, Width};
+    use vkfd_cu::fast::native::{Accesses, Translation, Width};
     use vkfd_cu::fast::Engine;
     use vkfd_cu::{Apertures, Exit, Flat, Group, Mode, Place, Row, Watched, Wave};
     use vkfd_isa::{Operand, Target};
@@ -167,7 +167,13 @@ mod measure {
                 for &width in &widths {
                     let mut engine = Engine::new(Target::Gfx900);
                     let after = 4;
-                    engine.translate(Translation { width, after, is_checked: false, perf_map: false });
+                    engine.translate(Translation {
+                        width,
+                        after,
+                        accesses: Accesses::All,
+                        is_checked: false,
+                        perf_map: false,
+                    });
                     engines.push(engine);
                 }
                 let mut least = vec![u64::MAX; engines.len()];

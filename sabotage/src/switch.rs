@@ -115,6 +115,7 @@ switches! {
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
         GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
+        SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         BlindMemory = "blind_memory": "The check of memory looks at no access.";
         BlindRace = "blind_race": "The check of races looks at no access to LDS.";

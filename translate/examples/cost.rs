@@ -16,7 +16,7 @@ mod measure {
     use std::time::Instant;
     use vkfd_isa::{decode, Inst, Operand, Target};
     use vkfd_sabotage::Switches;
-    use vkfd_translate::{arena::Arena, translate, Registers, Width};
+    use vkfd_translate::{arena::Arena, translate, Accesses, Registers, Width};
 
     struct Waves;
 
@@ -86,7 +86,7 @@ mod measure {
             let mut arena = Arena::default();
             for _ in 0..200 {
                 let begun = Instant::now();
-                let regions = translate(&insts, &Waves, (width, true), &mut arena, &Switches::NONE, |_, _| {});
+                let regions = translate(&insts, &Waves, (width, Accesses::All), &mut arena, &Switches::NONE, |_, _| {});
                 costs.push(begun.elapsed().as_secs_f64() * 1e6 / insts.len() as f64);
                 assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
             }

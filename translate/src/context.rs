@@ -34,7 +34,8 @@ pub struct Mending {
     pub op: u32,
 }
 
-/// What a strip's lanes are to load of memory, and what they have loaded.
+/// What a strip's lanes are to load of memory, and what they have loaded, or what they are to store
+/// to memory or LDS.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Accessing {
@@ -42,7 +43,7 @@ pub struct Accessing {
     pub low: [u32; STRIP],
     pub high: [u32; STRIP],
     /// The words of each lane.
-    pub result: [[u32; STRIP]; 2],
+    pub result: [[u32; STRIP]; 4],
     /// What is added to all of them.
     pub base: u64,
     /// What the function says: the page of the first lane, as [`Accessing::tag`] has it, and its
@@ -55,23 +56,46 @@ pub struct Accessing {
     pub words: u32,
     /// The access is FLAT's.
     pub flat: u32,
-    /// So often lanes were loaded singly.
+    /// What is done, as [`Accessing::LOAD`] and the others say.
+    pub kind: u32,
+    /// Of a store with two parts, the words of each and the bytes from the first to the second.
+    pub each: u32,
+    pub apart: u32,
+    /// So often lanes were loaded or stored singly.
     pub calls: u32,
 }
 
 impl Accessing {
-    /// A page as the code compares it. FLAT's have a bit of their own: none of their pages is near
-    /// an aperture.
+    /// A load of memory.
+    pub const LOAD: u32 = 0;
+    /// A store to memory.
+    pub const STORE: u32 = 1;
+    /// A store to LDS. The lanes are within its bounds.
+    pub const STORE_LDS: u32 = 2;
+
+    /// How far a word is behind a lane's address.
     #[must_use]
-    pub const fn tag(page: u64, flat: bool) -> u64 {
-        page | flat as u64
+    pub const fn place(&self, word: u32) -> u32 {
+        if word < self.each {
+            4 * word
+        } else {
+            self.apart.wrapping_add(4 * (word - self.each))
+        }
+    }
+
+    /// A page as the code compares it. FLAT's have a bit of their own: none of their pages is near
+    /// an aperture. So have pages that may be written.
+    #[must_use]
+    pub const fn tag(page: u64, flat: bool, write: bool) -> u64 {
+        page | flat as u64 | (write as u64) << 1
     }
 }
 
-/// Loads words for lanes of a strip: whether all of them could be loaded.
+/// Loads or stores words of a strip's lanes: whether all of them could be. Lanes are stored in
+/// their order.
 pub type Access = unsafe extern "sysv64" fn(user: *mut c_void, access: *mut Accessing) -> u32;
 
-/// A page that code has accessed since the engine forgot its own.
+/// A page that code has accessed, and in the low bits of its tag when and how.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
@@ -91,8 +115,12 @@ pub(crate) struct Known {
     pub(crate) pad: u32,
 }
 
+/// The bits of a tag that say when a slot was filled, and the first and last of them.
+const TIMES: u64 = 0xffc;
+const FIRST_TIME: u64 = 4;
+
 /// Slots, and rows of addresses whose shapes are known at a time.
-pub(crate) const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = 256;
 pub(crate) const KNOWN: usize = 32;
 /// Rows that a region with accesses may write.
 pub(crate) const KEPT_ROWS: usize = 256;
@@ -105,7 +133,10 @@ pub struct Context {
     pub(crate) accessing: Accessing,
     /// Room for a strip's addresses.
     pub(crate) scratch: [[u32; STRIP]; 2],
+    /// Pages, by number and by access.
     pub(crate) slots: [Slot; SLOTS],
+    /// What the tags of the present have.
+    pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
     /// SCC before, and then after the region.
     pub scc: u32,
@@ -126,9 +157,11 @@ pub struct Context {
     /// The bounds of an address in LDS.
     pub(crate) bound: u32,
     pub(crate) lds_bytes: u32,
-    pub(crate) lds: *const u8,
+    pub(crate) lds: *mut u8,
     /// When the engine forgot its pages last.
     time: u64,
+    /// Lanes for which rounds were done.
+    pub(crate) lanes: u64,
     /// What the functions get.
     pub user: *mut c_void,
     trace_words: Box<[u32]>,
@@ -151,17 +184,21 @@ impl Context {
             accessing: Accessing {
                 low: [0; STRIP],
                 high: [0; STRIP],
-                result: [[0; STRIP]; 2],
+                result: [[0; STRIP]; 4],
                 base: 0,
                 page: 0,
                 host: std::ptr::null(),
                 lanes: 0,
                 words: 0,
                 flat: 0,
+                kind: Accessing::LOAD,
+                each: 0,
+                apart: 0,
                 calls: 0,
             },
             scratch: [[0; STRIP]; 2],
             slots: [NO_PAGE; SLOTS],
+            stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
             scc: 0,
             limit: 0,
@@ -177,8 +214,9 @@ impl Context {
             left: 0,
             bound: 0,
             lds_bytes: 0,
-            lds: std::ptr::null(),
+            lds: std::ptr::null_mut(),
             time: 0,
+            lanes: 0,
             user: std::ptr::null_mut(),
             trace_words,
             kept_words,
@@ -191,21 +229,31 @@ impl Context {
         size_of::<Context>() + size_of_val(&*self.trace_words) + size_of_val(&*self.kept_words)
     }
 
-    /// The LDS that regions read.
-    pub fn set_lds(&mut self, lds: &[u8]) {
-        self.lds = lds.as_ptr();
+    /// The LDS that regions read and write.
+    pub fn set_lds(&mut self, lds: &mut [u8]) {
+        self.lds = lds.as_mut_ptr();
         self.lds_bytes = u32::try_from(lds.len()).unwrap_or(u32::MAX);
     }
 
     /// Forgets host pointers of pages that are older than this time, by the engine's count.
     pub fn forget_pages(&mut self, time: u64) {
-        if self.time != time {
-            self.time = time;
+        if self.time == time {
+            return;
+        }
+        self.time = time;
+        self.stamp = (self.stamp + FIRST_TIME) & TIMES;
+        if self.stamp == 0 {
+            self.stamp = FIRST_TIME;
             self.slots = [NO_PAGE; SLOTS];
         }
     }
 
-    /// So often lanes were loaded singly since this was asked last.
+    /// Lanes for which rounds were done, since this was asked last.
+    pub fn take_lanes(&mut self) -> u64 {
+        std::mem::take(&mut self.lanes)
+    }
+
+    /// So often lanes were accessed singly since this was asked last.
     pub fn take_calls(&mut self) -> u32 {
         std::mem::take(&mut self.accessing.calls)
     }

@@ -19,6 +19,7 @@ mod compare;
 mod double;
 mod masks;
 mod mend;
+mod store;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::width::{self, Both, Width};

@@ -7,7 +7,7 @@
 //! differs, the process translates nothing.
 
 use crate::arena::Arena;
-use crate::{translate, Accessing, Context, Mending, Registers, Width};
+use crate::{translate, Accesses, Accessing, Context, Mending, Registers, Width};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
@@ -115,7 +115,7 @@ fn compare(width: Width, sabotage: &Switches) -> bool {
     let mut arena = Arena::default();
     let mut context = Context::new(load, mend, access);
     let insts: Vec<Inst> = OPS.iter().zip(3..).map(|(&op, dst)| instruction(op, dst)).collect();
-    let regions = translate(&insts, &Waves, (width, false), &mut arena, sabotage, |_, _| {});
+    let regions = translate(&insts, &Waves, (width, Accesses::None), &mut arena, sabotage, |_, _| {});
     let [region] = &regions[..] else { return false };
     (0..64u32).all(|group| {
         let case = |lane: u32| {

@@ -24,7 +24,7 @@
 //! | `context` | what machine code and the engine share |
 //!
 //! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16 and
-//! 64 bits, SDWA, DPP, memory but scalar loads, and whatever writes EXEC stay the engine's.
+//! 64 bits, SDWA, DPP, atomic operations, and vector operations that write EXEC stay the engine's.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
@@ -42,6 +42,7 @@ mod width;
 
 pub use context::{Accessing, Context, Mending};
 pub use host::is_exact;
+pub use plan::Accesses;
 pub use region::{Left, Region, ROUNDS};
 pub use width::Width;
 
@@ -110,11 +111,11 @@ pub fn has(op: Op) -> bool {
 }
 
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
-/// such as have too few beside them. With `accesses` regions load memory and LDS.
+/// such as have too few beside them. `accesses` are those of memory and LDS that regions may have.
 pub fn translate(
     insts: &[Inst],
     registers: &dyn Registers,
-    (width, accesses): (Width, bool),
+    (width, accesses): (Width, Accesses),
     arena: &mut Arena,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),

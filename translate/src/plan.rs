@@ -2,18 +2,24 @@
 //! Which instructions make a region, and what each of them reads and writes.
 //!
 //! A region runs its scalars first, and then strip after strip. So a region ends before an
-//! instruction that would see another order. Such are scalar instructions that read a mask which a
-//! vector instruction has written, and vector instructions that read such a register as a number.
-//! Instructions that write EXEC are in no region. A loop is a region only if none of its rounds has
-//! such an instruction.
+//! instruction that would see another order. Such are vector instructions that read a mask as a
+//! number which a vector instruction has written.
+//!
+//! Stores, and scalar instructions that read such a mask or write EXEC, are the region's *tail*. It
+//! is done behind all strips, in its order. Nothing of the rest may come after a store.
+//!
+//! A loop whose rounds have no tail is done strip by strip, all rounds of a chunk at a time. Others
+//! are done round by round.
 
 mod access;
+mod order;
 mod pairs;
 
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Space};
+use order::{Seen, Where};
 pub(crate) use pairs::is_two;
 use pairs::{behind, halves, high_source};
 use std::ops::Range;
@@ -56,11 +62,44 @@ pub(crate) struct Load {
 pub(crate) enum Item {
     Vector(Vector),
     Access(Access),
+    Store(Access),
     Scalar(Scalar),
     Load(Load),
-    /// Back to the begin if SCC is this.
-    Branch(bool),
+    Branch(Branch),
     Nothing,
+}
+
+/// Back to the begin if something is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Branch {
+    /// SCC is this.
+    Scc(bool),
+    /// A mask of lanes is zero, or is not.
+    Mask(u8, bool),
+}
+
+impl Branch {
+    fn of(op: Op) -> Option<Branch> {
+        Some(match op {
+            Op::SCbranchScc0 => Branch::Scc(false),
+            Op::SCbranchScc1 => Branch::Scc(true),
+            Op::SCbranchVccz => Branch::Mask(Operand::VCC, true),
+            Op::SCbranchVccnz => Branch::Mask(Operand::VCC, false),
+            Op::SCbranchExecz => Branch::Mask(Operand::EXEC, true),
+            Op::SCbranchExecnz => Branch::Mask(Operand::EXEC, false),
+            _ => return None,
+        })
+    }
+}
+
+/// How often the instructions of a region are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    Once,
+    /// A strip does all rounds of a chunk.
+    Strips,
+    /// All strips, and the tail, do a round.
+    Whole,
 }
 
 /// A part of a block that is translated as one.
@@ -68,7 +107,10 @@ pub(crate) struct Segment {
     /// Which instructions of the block.
     pub(crate) insts: Range<usize>,
     pub(crate) items: Vec<Item>,
-    /// Scalar registers that scalar instructions write.
+    /// What is done behind all strips, with each instruction's number in the block.
+    pub(crate) tail: Vec<(usize, Item)>,
+    pub(crate) rounds: Rounds,
+    /// Scalar registers that scalar instructions write, but for the tail's.
     pub(crate) written: u128,
     pub(crate) needs_mode: bool,
 }
@@ -94,6 +136,19 @@ impl Segment {
             Item::Access(access) => Some(access),
             _ => None,
         })
+    }
+
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Access> {
+        self.tail.iter().filter_map(|(_, item)| match item {
+            Item::Store(access) => Some(access),
+            _ => None,
+        })
+    }
+
+    /// Whether it has enough to do between its accesses of memory.
+    fn is_dense(&self) -> bool {
+        let memory = self.accesses().chain(self.stores()).filter(|access| access.space != Space::Lds).count();
+        self.vectors().count() >= DENSE * memory
     }
 
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
@@ -287,186 +342,177 @@ fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
             Scalar::of(inst, registers).map(Item::Scalar).ok_or(Why::Operation)
         }
         Format::Smem => Load::of(inst, registers).map(Item::Load),
-        Format::Ds | Format::Global | Format::Flat => Access::of(inst, registers).map(Item::Access),
+        Format::Ds | Format::Global | Format::Flat => {
+            let access = Access::of(inst, registers);
+            access.map(|access| if access.is_store { Item::Store(access) } else { Item::Access(access) })
+        }
         _ => Vector::of(inst, registers).map(Item::Vector),
     };
     Ok(vec![item?])
 }
 
-/// The order that instructions have seen so far.
-#[derive(Default)]
-struct Seen {
-    /// Scalar registers that scalar instructions have read and written.
-    read: u128,
-    written: u128,
-    /// Those that vector instructions have read as numbers.
-    numbers: u128,
-    /// Masks that they have read, and that they have written, and the registers of the latter.
-    masks: Vec<u8>,
-    made: Vec<u8>,
-    made_bits: u128,
-    /// There was a scalar load, or an access.
-    loaded: bool,
-    accessed: bool,
+/// Which accesses regions may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accesses {
+    None,
+    /// Loads of LDS, and in loops of memory. Nothing is done behind all strips.
+    Loads,
+    /// Loads and stores of both.
+    All,
 }
 
-impl Seen {
-    /// Whether all that an instruction does may be in the region.
-    fn admit(&mut self, items: &[Item], words: u8, looped: bool) -> bool {
-        items.iter().all(|item| self.admits(item, words, looped))
-    }
-
-    /// Whether an instruction may be one more of the region. In a loop every instruction comes
-    /// before every other.
-    fn admits(&mut self, item: &Item, words: u8, looped: bool) -> bool {
-        let (scalars, vector) = match item {
-            Item::Scalar(scalar) => (scalar.registers(), None),
-            Item::Load(load) => {
-                // All scalar loads come before all accesses.
-                if self.accessed {
-                    return false;
-                }
-                self.loaded = true;
-                (load.registers(), None)
-            }
-            Item::Access(access) => {
-                if looped && self.loaded || access.numbers() & self.made_bits != 0 {
-                    return false;
-                }
-                self.accessed = true;
-                self.numbers |= access.numbers();
-                return true;
-            }
-            Item::Vector(vector) => ((0, 0), Some(vector)),
-            Item::Branch(_) | Item::Nothing => return true,
-        };
-        let exec = bits(Operand::EXEC, 2);
-        let (read, written) = scalars;
-        if written & exec != 0 || (read | written) & self.made_bits != 0 {
-            return false;
+impl Accesses {
+    fn has(self, item: &Item) -> bool {
+        match item {
+            Item::Access(_) => self >= Accesses::Loads,
+            Item::Store(_) => self == Accesses::All,
+            _ => true,
         }
-        self.read |= read;
-        self.written |= written;
-        let Some(vector) = vector else { return true };
-        let numbers = vector.numbers();
-        if numbers & self.made_bits != 0 {
-            return false;
-        }
-        let apart = |all: &[u8], n: u8| all.iter().all(|&m| m == n || bits(m, words) & bits(n, words) == 0);
-        if let Some(n) = vector.inward {
-            if !apart(&self.made, n) {
-                return false;
-            }
-            self.masks.push(n);
-        }
-        if let Some(n) = vector.out.filter(|n| *n != Operand::NULL) {
-            let made = bits(n, words);
-            let clash = made & (exec | self.numbers | numbers) != 0 || looped && made & (self.read | self.written) != 0;
-            if clash || !apart(&self.made, n) || !apart(&self.masks, n) {
-                return false;
-            }
-            self.made.push(n);
-            self.made_bits |= made;
-        }
-        self.numbers |= numbers;
-        true
     }
 }
 
-/// Gives accesses their slots, from one that differs by the code before them.
-fn place_slots(items: &mut [Item]) {
-    let accesses = items.iter_mut().filter_map(|item| match item {
-        Item::Access(access) => Some(access),
+/// Gives accesses numbers, by which the code's pages for them are spread.
+fn number(segment: &mut Segment) {
+    let all = segment.items.iter_mut().chain(segment.tail.iter_mut().map(|(_, item)| item));
+    let accesses = all.filter_map(|item| match item {
+        Item::Access(access) | Item::Store(access) => Some(access),
         _ => None,
     });
     accesses.enumerate().for_each(|(index, access)| access.slot = index);
 }
 
 /// A loop: all instructions of a block whose last one is a branch to its begin.
-pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: bool) -> Result<Segment, (usize, Why)> {
-    let last = insts.len().saturating_sub(1);
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: Accesses) -> Result<Segment, (usize, Why)> {
+    let last = insts.last().ok_or((0, Why::Branch))?;
     let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
-    let mut items = Vec::new();
-    let mut seen = Seen::default();
-    for (index, inst) in insts.iter().enumerate() {
-        let is_back = index == last && i64::from(inst.imm) == -words;
-        let here = match inst.op {
-            Op::SCbranchScc0 if is_back => vec![Item::Branch(false)],
-            Op::SCbranchScc1 if is_back => vec![Item::Branch(true)],
-            _ if index == last => return Err((index, Why::Branch)),
-            _ => self::items(inst, registers).map_err(|why| (index, why))?,
-        };
-        if !accesses && here.iter().any(|item| matches!(item, Item::Access(_))) {
-            return Err((index, Why::Form));
-        }
-        if !seen.admit(&here, registers.mask_words(), true) {
-            return Err((index, Why::Order));
-        }
-        items.extend(here);
+    if i64::from(last.imm) != -words || Branch::of(last.op).is_none() {
+        return Err((insts.len() - 1, Why::Branch));
     }
-    place_slots(&mut items);
-    let segment = Segment { insts: 0..insts.len(), items, written: seen.written, needs_mode: false };
-    let memory = segment.accesses().filter(|access| access.space != Space::Lds).count();
-    if segment.vectors().count() < DENSE * memory {
-        return Err((0, Why::Short));
-    }
-    complete(segment).ok_or((0, Why::Short))
+    rounds(insts, registers, accesses, Rounds::Strips).or_else(|_| rounds(insts, registers, accesses, Rounds::Whole))
 }
 
-fn complete(mut segment: Segment) -> Option<Segment> {
-    let needs_mode = segment.vectors().any(|vector| vector.operation.needs != Needs::Any);
-    segment.needs_mode = needs_mode;
-    (segment.vectors().count() >= LEAST).then_some(segment)
+fn rounds(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    accesses: Accesses,
+    rounds: Rounds,
+) -> Result<Segment, (usize, Why)> {
+    let mut seen = Seen::new(registers.mask_words(), rounds);
+    let mut segment = Segment::new(0, rounds);
+    for (index, inst) in insts.iter().enumerate() {
+        let branch = Branch::of(inst.op).filter(|_| index + 1 == insts.len());
+        let here = match branch {
+            Some(branch) => vec![Item::Branch(branch)],
+            None => self::items(inst, registers).map_err(|why| (index, why))?,
+        };
+        if !here.iter().all(|item| accesses.has(item)) {
+            return Err((index, Why::Form));
+        }
+        let place = seen.admit(&here).ok_or((index, Why::Order))?;
+        segment.add(index, here, place);
+    }
+    if !segment.is_dense() {
+        return Err((0, Why::Short));
+    }
+    segment.complete(insts.len(), &seen).ok_or((0, Why::Short))
+}
+
+impl Segment {
+    fn new(begin: usize, rounds: Rounds) -> Segment {
+        let (items, tail) = (Vec::new(), Vec::new());
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false }
+    }
+
+    fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
+        match place {
+            Where::Body => self.items.extend(items),
+            Where::Tail => self.tail.extend(items.into_iter().map(|item| (index, item))),
+        }
+    }
+
+    fn complete(mut self, end: usize, seen: &Seen) -> Option<Segment> {
+        self.insts.end = end;
+        self.written = seen.written;
+        let needs_mode = self.vectors().any(|vector| vector.operation.needs != Needs::Any);
+        self.needs_mode = needs_mode;
+        number(&mut self);
+        (self.vectors().count() >= LEAST).then_some(self)
+    }
 }
 
 /// The straight parts of a block, and what lies between them.
 pub(crate) fn straight(
     insts: &[Inst],
     registers: &dyn Registers,
-    accesses: bool,
+    accesses: Accesses,
     mut refused: impl FnMut(usize, Why),
 ) -> Vec<Segment> {
     let mut segments = Vec::new();
-    let (mut items, mut seen, mut begin) = (Vec::new(), Seen::default(), 0);
-    let mut close = |items: &mut Vec<Item>, seen: &mut Seen, begin: usize, end: usize| {
-        let seen = std::mem::take(seen);
-        let segment =
-            Segment { insts: begin..end, items: std::mem::take(items), written: seen.written, needs_mode: false };
-        segments.extend(complete(segment));
-    };
-    for (index, inst) in insts.iter().enumerate() {
-        let is_kept = |item: &Item| match item {
-            // Memory is the handlers': there is little to win between two of them.
-            Item::Access(access) => accesses && access.space == Space::Lds,
-            _ => true,
-        };
+    let all = 0..insts.len();
+    if accesses != Accesses::All {
+        let is_kept = |item: &Item| accesses.has(item) && is_near(item);
+        return parts(insts, all, registers, (is_kept, false), refused);
+    }
+    for segment in parts(insts, all, registers, (|item: &Item| accesses.has(item), true), &mut refused) {
+        if segment.is_dense() {
+            segments.push(segment);
+            continue;
+        }
+        // Memory is the handlers': there is little to win between two accesses, and they prefetch.
+        segments.extend(parts(insts, segment.insts, registers, (is_near, true), |_, _| {}));
+    }
+    segments
+}
+
+/// Whether it accesses no memory, and is no store.
+fn is_near(item: &Item) -> bool {
+    match item {
+        Item::Access(access) => access.space == Space::Lds,
+        Item::Store(_) => false,
+        _ => true,
+    }
+}
+
+fn parts(
+    insts: &[Inst],
+    range: Range<usize>,
+    registers: &dyn Registers,
+    (is_kept, has_tail): (impl Fn(&Item) -> bool, bool),
+    mut refused: impl FnMut(usize, Why),
+) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    let new = |begin| (Segment::new(begin, Rounds::Once), Seen::new(registers.mask_words(), Rounds::Once));
+    let (mut segment, mut seen) = new(range.start);
+    let end = range.end;
+    for (index, inst) in insts.iter().enumerate().take(end).skip(range.start) {
         let here = match self::items(inst, registers) {
-            Ok(here) if here.iter().all(is_kept) => here,
-            Ok(_) => {
-                close(&mut items, &mut seen, begin, index);
-                begin = index + 1;
-                continue;
-            }
-            Err(why) => {
-                refused(index, why);
-                close(&mut items, &mut seen, begin, index);
-                begin = index + 1;
+            Ok(here) if here.iter().all(&is_kept) => here,
+            other => {
+                if let Err(why) = other {
+                    refused(index, why);
+                }
+                segments.extend(segment.complete(index, &seen));
+                (segment, seen) = new(index + 1);
                 continue;
             }
         };
-        if !seen.admit(&here, registers.mask_words(), false) {
-            close(&mut items, &mut seen, begin, index);
-            begin = index;
+        let mut place = seen.admit(&here).filter(|place| has_tail || *place == Where::Body);
+        if place.is_none() {
+            segments.extend(segment.complete(index, &seen));
+            (segment, seen) = new(index);
             // Alone it may still be one that no region has.
-            if !seen.admit(&here, registers.mask_words(), false) {
+            place = seen.admit(&here).filter(|place| has_tail || *place == Where::Body);
+        }
+        match place {
+            // A region begins with what its strips do.
+            Some(Where::Tail) if segment.items.is_empty() => (segment, seen) = new(index + 1),
+            Some(place) => segment.add(index, here, place),
+            None => {
                 refused(index, Why::Order);
-                seen = Seen::default();
-                begin = index + 1;
-                continue;
+                (segment, seen) = new(index + 1);
             }
         }
-        items.extend(here);
     }
-    close(&mut items, &mut seen, begin, insts.len());
+    segments.extend(segment.complete(end, &seen));
     segments
 }

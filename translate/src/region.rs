@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A region: the code of a segment, and how it is run.
 //!
-//! A region has two functions. The *slice* does the scalar instructions, round after round, and
+//! A region has two functions, and more if it has a tail. The *slice* does the scalar instructions, round after round, and
 //! copies the registers that change and that vector instructions read to a trace. The *strips* do
 //! the vector instructions: for each strip of lanes that has an active one, all rounds, with rows
-//! in host registers.
+//! in host registers. The *tail* has a function for each store, which does it strip by strip, and
+//! for the scalar instructions between stores.
 //!
 //! A round is complete or was not begun. When a scalar load misses in a later round, the slice is
 //! done again for the rounds before it; when it misses in the first one, nothing has happened. So
-//! the engine can execute the load by itself, and a fault is at its instruction.
+//! the engine can execute the load by itself, and a fault is at its instruction. When a store
+//! misses, all that comes before it is done and nothing behind it: the engine goes on with it. It
+//! may have stored some lanes, and stores them again.
 
 mod slice;
 mod strips;
@@ -16,7 +19,7 @@ mod strips;
 use crate::arena::{Arena, Piece};
 use crate::context::{end, Context, KEPT_ROWS};
 use crate::emit::Emit;
-use crate::plan::{Item, Segment, Space};
+use crate::plan::{Access, Item, Rounds, Segment, Space};
 use crate::width::Width;
 use crate::{Registers, Why};
 use slice::slice;
@@ -39,12 +42,42 @@ pub enum Left {
         /// The branch back was taken.
         again: bool,
     },
-    /// A scalar load has to be done by the engine; nothing was done.
+    /// So many rounds, and then the instructions before this one of the region, which is a store
+    /// that the engine has to do.
+    Stored {
+        /// Rounds that were completed.
+        rounds: u32,
+        /// The store's number.
+        at: usize,
+    },
+    /// A load has to be done by the engine; nothing was done.
     Missed,
+}
+
+/// A part of a tail.
+enum Stage {
+    Scalars(Piece),
+    /// A store, its constants, and its number in the region.
+    Store(Piece, Box<[u32]>, usize),
+}
+
+impl Stage {
+    fn piece(&self) -> &Piece {
+        match self {
+            Stage::Scalars(piece) | Stage::Store(piece, ..) => piece,
+        }
+    }
 }
 
 /// Code for a part of a block.
 pub struct Region {
+    tail: Box<[Stage]>,
+    /// All strips do a round before the next one.
+    by_rounds: bool,
+    /// The lanes that waves have.
+    all: u64,
+    /// It stores to memory.
+    pub stores: bool,
     slice: Option<Piece>,
     strips: Piece,
     pool: Box<[u32]>,
@@ -56,7 +89,7 @@ pub struct Region {
     pub needs_mode: bool,
     has_loads: bool,
     has_accesses: bool,
-    /// Bytes of memory that a lane loads in a round.
+    /// Bytes of memory that a lane loads and stores in a round.
     pub lane_bytes: u32,
     /// Rows that it writes: strips with accesses keep them.
     rows: Box<[u16]>,
@@ -77,9 +110,10 @@ impl Region {
         arena: &mut Arena,
         sabotage: &Switches,
     ) -> Result<Region, Why> {
-        let looped = matches!(segment.items.last(), Some(Item::Branch(_)));
+        let looped = segment.rounds != Rounds::Once;
+        let in_strips = segment.rounds == Rounds::Strips;
         let (scalars, bytes, places) =
-            slice(segment, registers.mask_words(), looped, sabotage.has(Switch::LateScalars))?;
+            slice(segment, registers.mask_words(), in_strips, sabotage.has(Switch::LateScalars))?;
         let uses = uses(segment);
         let with = |most| strips(segment, &places, (width, registers.lanes(), bytes), &uses, most, sabotage);
         // Operations that need many temporaries leave fewer registers to rows.
@@ -97,9 +131,15 @@ impl Region {
         if has_accesses && rows.len() > KEPT_ROWS {
             return Err(Why::Encoding);
         }
-        let memory = segment.accesses().filter(|access| access.space != Space::Lds);
+        let is_far = |access: &&Access| access.space != Space::Lds;
+        let memory = segment.accesses().chain(segment.stores()).filter(is_far);
         let lane_bytes = memory.map(|access| 4 * u32::from(access.parts) * u32::from(access.words)).sum();
+        let tail = tail(segment, registers, width, arena, sabotage)?;
         Ok(Region {
+            tail,
+            all: u64::MAX >> (64 - registers.lanes()),
+            by_rounds: segment.rounds == Rounds::Whole,
+            stores: segment.stores().any(|access| access.space != Space::Lds),
             rows,
             has_accesses,
             loses_rows: sabotage.has(Switch::UnkeptRows),
@@ -119,14 +159,23 @@ impl Region {
     /// Bytes of code, and those of its constants.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let code = self.slice.iter().chain([&self.strips]).map(Piece::bytes).sum::<usize>();
-        size_of::<Region>() + code + size_of_val(&*self.pool)
+        let pieces = self.slice.iter().chain([&self.strips]).chain(self.tail.iter().map(Stage::piece));
+        let code = pieces.map(Piece::bytes).sum::<usize>();
+        let pools = self.tail.iter().map(|stage| match stage {
+            Stage::Scalars(_) => 0,
+            Stage::Store(_, pool, _) => size_of_val(&**pool),
+        });
+        size_of::<Region>() + code + size_of_val(&*self.pool) + size_of_val(&*self.tail) + pools.sum::<usize>()
     }
 
     /// Its functions: where they are, and how long.
     pub fn code(&self) -> impl Iterator<Item = (&'static str, usize, usize)> + '_ {
         let slice = self.slice.iter().map(|piece| ("scalars", piece));
-        slice.chain([("strips", &self.strips)]).map(|(name, piece)| (name, piece.start().addr().get(), piece.bytes()))
+        let tail = self.tail.iter().map(|stage| ("tail", stage.piece()));
+        slice
+            .chain([("strips", &self.strips)])
+            .chain(tail)
+            .map(|(name, piece)| (name, piece.start().addr().get(), piece.bytes()))
     }
 
     /// Runs it, a loop for at most `limit` rounds.
@@ -136,26 +185,71 @@ impl Region {
     /// the [`Registers`] had them for which the region was made. Nothing refers to them. What the
     /// context's functions need is there.
     pub unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Left {
-        let function = |piece: &Piece| {
-            // SAFETY: code that was written as such a function, which lives as long as the region.
-            unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) }
-        };
+        let limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
+        let whole = if self.by_rounds { limit } else { 1 };
+        let mut done = 0;
+        loop {
+            // SAFETY: the caller's; the wave has all scalar registers.
+            let exec = unsafe { Region::exec(scalars) };
+            // SAFETY: the caller's.
+            let left = unsafe { self.strips(context, (rows, scalars), if self.by_rounds { 1 } else { limit }) };
+            let Left::Done { rounds, mut again } = left else {
+                return if done == 0 { left } else { Left::Done { rounds: done, again: true } };
+            };
+            for stage in &self.tail {
+                context.end = end::FELL;
+                if let Stage::Store(_, pool, _) = stage {
+                    context.pool = pool.as_ptr();
+                }
+                // SAFETY: code that was written as such a function; the caller's.
+                unsafe { (Region::function(stage.piece()))(rows, scalars, context) };
+                match stage {
+                    Stage::Store(_, _, at) if context.end == end::MISSED => {
+                        return Left::Stored { rounds: done, at: *at };
+                    }
+                    _ => again |= context.end == end::TAKEN && !self.is_left_early,
+                }
+            }
+            context.lanes += u64::from((exec & self.all).count_ones()) * u64::from(rounds);
+            done += rounds;
+            if !again || done >= whole {
+                return Left::Done { rounds: done, again };
+            }
+        }
+    }
+
+    /// # Safety
+    /// There are 128 scalar registers.
+    unsafe fn exec(scalars: *const u32) -> u64 {
+        // SAFETY: the caller's.
+        unsafe { scalars.add(vkfd_isa::Operand::EXEC.into()).cast::<u64>().read_unaligned() }
+    }
+
+    fn function(piece: &Piece) -> Function {
+        // SAFETY: code that was written as such a function, which lives as long as the region.
+        unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) }
+    }
+
+    /// Does the slice and the strips.
+    ///
+    /// # Safety
+    /// As for [`Region::run`].
+    unsafe fn strips(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32), mut limit: u32) -> Left {
         context.pool = self.pool.as_ptr();
         let scc = context.scc;
-        let mut limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
         // SAFETY: the caller's.
         let before = (self.has_loads || self.has_accesses).then(|| unsafe { scalars.cast::<[u32; 128]>().read() });
         loop {
             (context.done, context.end, context.limit) = (1, end::FELL, limit);
             if let Some(piece) = &self.slice {
                 // SAFETY: the caller's; the slice touches the registers that it was made for.
-                unsafe { function(piece)(rows, scalars, context) };
+                unsafe { (Region::function(piece))(rows, scalars, context) };
             }
             let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
             if context.end != end::MISSED {
                 context.kept = context.kept_words.as_mut_ptr();
                 // SAFETY: the caller's; strips touch the rows and masks that they were made for.
-                unsafe { function(&self.strips)(rows, scalars, context) };
+                unsafe { (Region::function(&self.strips))(rows, scalars, context) };
                 if context.end != end::MISSED {
                     return Left::Done { rounds, again };
                 }
@@ -182,7 +276,7 @@ impl Region {
     /// As for [`Region::run`].
     unsafe fn put_back(&self, context: &Context, rows: *mut u8, scalars: *mut u32) {
         // SAFETY: the wave has all scalar registers.
-        let exec = unsafe { scalars.add(vkfd_isa::Operand::EXEC.into()).cast::<u64>().read_unaligned() };
+        let exec = unsafe { Region::exec(scalars) };
         let lanes = usize::from(self.width.lanes());
         let last = (context.kept.addr() - context.kept_words.as_ptr().addr()) / (4 * lanes);
         if self.loses_rows {
@@ -200,4 +294,35 @@ impl Region {
             }
         }
     }
+}
+
+/// The stages of a tail.
+fn tail(
+    segment: &Segment,
+    registers: &dyn Registers,
+    width: Width,
+    arena: &mut Arena,
+    sabotage: &Switches,
+) -> Result<Box<[Stage]>, Why> {
+    let mut stages = Vec::new();
+    let mut rest = &segment.tail[..];
+    let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
+    while let Some((index, first)) = rest.first() {
+        if let Item::Store(access) = first {
+            let at = index - segment.insts.start;
+            let (code, pool) =
+                strips::store(access, (width, registers.lanes()), sabotage).map_err(|_| Why::Encoding)?;
+            stages.push(Stage::Store(put(&code)?, pool, at));
+            rest = &rest[1..];
+            continue;
+        }
+        let count = rest.iter().take_while(|(_, item)| !matches!(item, Item::Store(_))).count();
+        let items: Vec<&Item> = rest[..count].iter().map(|(_, item)| item).collect();
+        stages.push(Stage::Scalars(put(&slice::tail(&items, registers.mask_words())?)?));
+        rest = &rest[count..];
+    }
+    if sabotage.has(Switch::SwappedStores) {
+        stages.reverse();
+    }
+    Ok(stages.into())
 }

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use support::{load, Waves};
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, has, translate, Accessing, Context, Left, Mending, Width};
+use vkfd_translate::{arena::Arena, has, translate, Accesses, Accessing, Context, Left, Mending, Width};
 
 /// Marks the lanes that it is asked for.
 unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
@@ -69,8 +69,9 @@ fn run(insts: &[Inst], width: Width, state: &mut State) {
 fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
     let mut arena = Arena::default();
     let mut context = Context::new(load, mend, access);
-    let regions =
-        translate(insts, &Waves::<64>, (width, true), &mut arena, &sabotage, |op, why| panic!("{op:?}: {why:?}"));
+    let regions = translate(insts, &Waves::<64>, (width, Accesses::All), &mut arena, &sabotage, |op, why| {
+        panic!("{op:?}: {why:?}")
+    });
     assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
     for region in regions {
         let (rows, scalars) = (state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr());
@@ -216,9 +217,10 @@ fn code_that_no_region_has_is_reported() {
         let mut refused = Vec::new();
         let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
         let insts = [add, add, add, sine, add, add, add, add];
-        let regions = translate(&insts, &Waves::<64>, (width, true), &mut arena, &Switches::NONE, |op, why| {
-            refused.push((op, why.name()))
-        });
+        let regions =
+            translate(&insts, &Waves::<64>, (width, Accesses::All), &mut arena, &Switches::NONE, |op, why| {
+                refused.push((op, why.name()))
+            });
         assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);
         assert_eq!(refused, [(Op::VSinF32, "operation")]);
     }

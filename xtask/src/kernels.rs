@@ -16,13 +16,14 @@ use vkfd_targets::Target;
 
 use crate::{tree, Verdict};
 
-/// Compile the kernels of the client library and of `vkfd bench compute`, or compare them with the
+/// Compile the kernels of the client library and of `vkfd bench`, or compare them with the
 /// tree's files
 ///
 /// Compiles kernels/src/kernels.cl for each processor with clang-19 (Debian: clang-19, lld-19,
 /// llvm-19), and writes kernels/code/PROCESSOR.co. The kernels of the client library's examples and
-/// of the scenarios are compiled likewise. bench/src/compute/kernels/launch.cl is compiled for
-/// gfx900, to launch.co beside it. With --check it writes nothing and compares.
+/// of the scenarios are compiled likewise. bench/src/compute/kernels/launch.cl and
+/// bench/src/opencl/nine.cl are compiled for gfx900, to launch.co and nine.co beside them. With
+/// --check it writes nothing and compares.
 ///
 /// Exit status: 0 done, or equal; 1 differences; 2 it could not be done.
 #[derive(clap::Args)]
@@ -62,11 +63,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     });
     let bench = tree::root().join("bench/src/compute/kernels");
     let of_bench = (bench.join("launch.cl"), "gfx900", bench.join("launch.co"));
+    let opencl = tree::root().join("bench/src/opencl");
+    let of_opencl = (opencl.join("nine.cl"), "gfx900", opencl.join("nine.co"));
     let examples = tree::root().join("client/examples");
     let of_example = (examples.join("triple.cl"), "gfx900", examples.join("triple.gfx900.co"));
     let scenarios = tree::root().join("tests/scenarios/src/stir");
     let of_scenarios = (scenarios.join("stir.cl"), "gfx900", scenarios.join("stir.gfx900.co"));
-    let objects: Vec<_> = of_client.into_iter().chain([of_bench, of_example, of_scenarios]).collect();
+    let objects: Vec<_> = of_client.into_iter().chain([of_bench, of_opencl, of_example, of_scenarios]).collect();
     let mut findings = Vec::new();
     for (source, processor, place) in &objects {
         let made = build.join(place.file_name().context("a file")?);

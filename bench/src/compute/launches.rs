@@ -40,7 +40,7 @@ const SUSPEND: &str = "suspending while all threads compute, 99th percentile: mi
 const SCATTERED: &str = "filling 10,000 scattered ranges of 16 KiB: speed relative to one contiguous range";
 
 /// A GPU and a queue.
-pub(super) struct Rig {
+pub(crate) struct Rig {
     machine: Machine,
     client: Client,
     queue: ComputeQueue,
@@ -49,15 +49,20 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Result<Rig> {
+        Rig::with(CODE)
+    }
+
+    /// A GPU that has other kernels.
+    pub(crate) fn with(code: &[u8]) -> Result<Rig> {
         let machine = Machine::new(&MachineOptions::default()).context("cannot start a GPU in this process")?;
         let client = Client::on(&machine)?;
         let gpu = client.gpus().first().context("the machine has no GPU")?.id;
         let queue = ComputeQueue::new(&client, gpu)?;
-        let code = CodeObject::load(&client, gpu, CODE)?;
+        let code = CodeObject::load(&client, gpu, code)?;
         Ok(Rig { machine, client, queue, code })
     }
 
-    fn memory(&self, bytes: usize) -> Result<Buffer> {
+    pub(crate) fn memory(&self, bytes: usize) -> Result<Buffer> {
         let buffer = self.client.alloc(&AllocOptions::gtt(bytes as u64))?;
         // Every page is there before the first round.
         zero(&buffer)?;
@@ -70,7 +75,7 @@ impl Rig {
     }
 
     /// Runs a kernel over a buffer; the time until its signal.
-    fn run(&mut self, name: &str, args: &[u8], grid: [u32; 3], workgroup: [u16; 3]) -> Result<Duration> {
+    pub(crate) fn run(&mut self, name: &str, args: &[u8], grid: [u32; 3], workgroup: [u16; 3]) -> Result<Duration> {
         let begin = Instant::now();
         self.launch(name, args, grid, workgroup)?.wait(PATIENCE)?;
         Ok(begin.elapsed())

@@ -34,6 +34,7 @@ use crate::report::Head;
 use crate::run::{Document, Options};
 use crate::spread::{Samples, Spread};
 use crate::{page, text};
+pub(crate) use launches::Rig;
 use machine::Machine;
 
 /// Measure how fast the software GPU computes, against the host's own instructions

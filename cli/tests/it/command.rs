@@ -204,6 +204,18 @@ fn a_guests_memory_is_measured_in_every_way_or_left_out_by_name() {
 }
 
 #[test]
+fn nine_kernels_are_right_without_pocl() {
+    let run = vkfd(&["bench", "opencl", "--quick", "--rounds", "1", "--no-pocl", "--json"]);
+    let document = json(&run);
+    assert_eq!(run.status.code(), Some(0), "{document:#}");
+    let measurements = document["measurements"].as_array().unwrap();
+    assert_eq!(measurements.len(), 9, "{document:#}");
+    assert!(measurements.iter().all(|m| m["seconds"]["median"].as_f64().unwrap() > 0.0), "{document:#}");
+    assert!(document["left_out"].as_array().unwrap().iter().any(|left_out| left_out["what"] == "PoCL"));
+    assert!(document["geometric_mean"].is_null() && document["targets"].as_array().unwrap().is_empty());
+}
+
+#[test]
 fn a_guests_memory_is_measured_in_this_process_alone() {
     let run = vkfd(&["bench", "native", "--device", "/dev/null"]);
     assert_eq!(run.status.code(), Some(2));

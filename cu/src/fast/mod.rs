@@ -611,6 +611,8 @@ enum End {
 fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
     cx.pc = block.pc;
     let mut step = block.steps.as_ptr();
+    // Rounds that a region has done before the one in which something else happens.
+    let rounds = |cx: &Cx| block.insts.len() as u64 * u64::from(cx.rounds - 1);
     loop {
         // SAFETY: the block was built for this processor and for waves with as many registers as
         // this one. Its last step jumps, so that there is one after every other.
@@ -639,16 +641,18 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 cx.world.detour(inst.op, detour(here, inst, cx));
                 let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
                 if let Err(exit) = result {
-                    *done += u64::from(here.inst) + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
+                    *done += rounds(cx)
+                        + u64::from(here.inst)
+                        + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
                     return End::Exit(exit);
                 }
                 if here.inst as usize + 1 == block.insts.len() {
-                    *done += block.insts.len() as u64;
+                    *done += rounds(cx) + block.insts.len() as u64;
                     return End::Slow;
                 }
                 // Some of these take microseconds, and a block may have many.
                 if cx.world.wanted() {
-                    *done += u64::from(here.inst) + 1;
+                    *done += rounds(cx) + u64::from(here.inst) + 1;
                     return End::Jump;
                 }
                 cx.refresh();
@@ -661,7 +665,7 @@ fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                 }
             }
             Flow::Exit => {
-                *done += u64::from(here.inst) + 1;
+                *done += rounds(cx) + u64::from(here.inst) + 1;
                 cx.wave.pc = block.pc.wrapping_add(u64::from(here.offset + here.bytes));
                 return End::Exit(cx.exit);
             }

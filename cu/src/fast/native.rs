@@ -3,8 +3,8 @@
 //!
 //! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region replaces the
 //! first step of its instructions. That step's own handler stays beside it, for waves whose MODE is
-//! not the usual one, and for a scalar load that misses. So a region does all of its
-//! instructions, or the handlers do. A loop is left after a chunk of rounds, and its block is run
+//! not the usual one, and for a load that misses. So a region does all of its instructions, or the
+//! handlers do. When a store misses, the handlers go on with it. A loop is left after a chunk of rounds, and its block is run
 //! again: the budget and the gate are asked between chunks.
 //!
 //! Regions are part of their block: they go when its code has changed, or when the engine forgets.
@@ -28,12 +28,15 @@ use std::time::{Duration, Instant};
 use vkfd_isa::{Inst, Op, Operand};
 use vkfd_sabotage::Switches;
 use vkfd_translate::{arena::Arena, Accessing, Context, Left, Mending, Region, Registers, ROUNDS};
-pub use vkfd_translate::{has as is_translated, Why, Width};
+pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
 
 /// O_NOFOLLOW, as Linux has it on x86-64.
 const NO_FOLLOW: i32 = 0o400_000;
 /// So often a block runs before it is translated.
 const HOT: u32 = 50;
+/// What regions access unless somebody says otherwise. Stores, and loops with a tail, have not run
+/// under the programs' suites yet.
+const ACCESSES: Accesses = Accesses::Loads;
 
 impl Registers for Layout {
     fn lanes(&self) -> u8 {
@@ -101,6 +104,8 @@ pub struct Translation {
     pub width: Width,
     /// So often a block runs before it is translated.
     pub after: u32,
+    /// What regions may access.
+    pub accesses: Accesses,
     /// Regions are run twice.
     pub is_checked: bool,
     /// Code is listed in /tmp/perf-PID.map.
@@ -111,7 +116,13 @@ impl Translation {
     /// What the processor has; `None`: nothing is translated on it.
     #[must_use]
     pub fn detect() -> Option<Translation> {
-        Some(Translation { width: Width::detect()?, after: HOT, is_checked: false, perf_map: false })
+        Some(Translation {
+            width: Width::detect()?,
+            after: HOT,
+            accesses: ACCESSES,
+            is_checked: false,
+            perf_map: false,
+        })
     }
 
     /// What all engines of a test program do: with `VKFD_TRANSLATE=avx2` or `avx512` in its
@@ -125,7 +136,7 @@ impl Translation {
             _ => None,
         };
         let width = WIDTH.get_or_init(|| of(&std::env::var("VKFD_TRANSLATE").ok()?));
-        Some(Translation { width: (*width)?, after: 1, is_checked: false, perf_map: false })
+        Some(Translation { width: (*width)?, after: 1, accesses: Accesses::All, is_checked: false, perf_map: false })
     }
 }
 
@@ -189,7 +200,13 @@ impl Native {
                 (step.run, step.region) = (entry.plain, std::ptr::null());
             }
         }
-        let how = (self.how.width, !block.plain_accesses.get());
+        let accesses = match (block.plain_accesses.get(), self.how.is_checked) {
+            (true, _) => Accesses::None,
+            // What is stored cannot be stored twice.
+            (false, true) => Accesses::Loads,
+            (false, false) => self.how.accesses,
+        };
+        let how = (self.how.width, accesses);
         let refused = &mut self.report.refused;
         let note = |op, why| *refused.entry((op, why)).or_default() += 1;
         let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut self.arena, sabotage, note);
@@ -278,6 +295,18 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
             // SAFETY: the step's own handler; nothing was done.
             unsafe { (entry.plain)(step, cx) }
         }
+        Left::Stored { rounds, at } => {
+            cx.rounds = rounds + 1;
+            let inst = entry.region.insts.start + at;
+            let mut next = step;
+            // SAFETY: the block's steps, of which one has the store.
+            unsafe {
+                while next.inst as usize != inst {
+                    next = &*next.next;
+                }
+                (next.run)(next, cx)
+            }
+        }
         Left::Done { rounds, again } if entry.region.looped => {
             cx.rounds = rounds;
             let bytes: u64 = if again { 0 } else { block_bytes(entry) };
@@ -305,20 +334,20 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     context.scc = cx.wave.scc.into();
     let (rows, scalars) = (cx.rows, cx.scalars);
     context.user = (&raw mut *cx).cast();
-    context.set_lds(&cx.group.lds);
+    context.set_lds(&mut cx.group.lds);
     context.forget_pages(cx.cache.openings);
     // SAFETY: the wave's registers are as the block's layout has them, for which the region was
     // made. The functions get what runs the wave.
     let left = unsafe { entry.region.run(context, rows, scalars, limit) };
     cx.wave.scc = context.scc & 1 != 0;
     let mut singles = context.take_calls();
+    cx.cache.moved += u64::from(entry.region.lane_bytes) * context.take_lanes();
+    cx.cache.wrote |= entry.region.stores && left != Left::Missed;
     match left {
         Left::Done { rounds, .. } => {
-            let bytes = u64::from(entry.region.lane_bytes) * u64::from(rounds);
-            cx.cache.moved += bytes * u64::from(cx.exec().count_ones());
             entry.rounds.set(entry.rounds.get().saturating_add(rounds));
         }
-        Left::Missed => singles += MISS,
+        Left::Missed | Left::Stored { .. } => singles += MISS,
     }
     if singles != 0 {
         entry.singles.set(entry.singles.get().saturating_add(singles));
@@ -420,13 +449,20 @@ fn is_aside(cx: &Cx, page: u64) -> bool {
     })
 }
 
-/// A strip's load of memory, lane by lane.
+/// A strip's load of memory, or its store to memory or LDS, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
     let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
     access.calls += 1;
-    let (bytes, flat) = (4 * u64::from(access.words), access.flat != 0);
-    let mut pointers = [std::ptr::null_mut::<u8>(); 16];
+    if access.kind == Accessing::STORE_LDS {
+        return store_local(cx, access).is_some().into();
+    }
+    let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
+    let bytes = 4 * words as u64;
+    // Pieces of one word, or of two.
+    let piece = if words % 2 == 0 { 8 } else { 4 };
+    let each = 4 * words / piece;
+    let mut pointers = [std::ptr::null_mut::<u8>(); 48];
     let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
     for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
         let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
@@ -436,30 +472,52 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
             if flat && is_aside(cx, page) {
                 return 0;
             }
-            let Some(found) = cx.cache.page(cx.world, page, false) else { return 0 };
+            let Some(found) = cx.cache.page(cx.world, page, write) else { return 0 };
             (last, host) = (page, found);
             if count == 0 {
-                (access.page, access.host) = (Accessing::tag(page, flat), host);
+                (access.page, access.host) = (Accessing::tag(page, flat, write), host);
             }
         }
         if va - page + bytes > PAGE {
             return 0;
         }
-        pointers[count] = host.wrapping_add((va - page) as usize);
-        count += 1;
+        for at in 0..each {
+            pointers[count] = host.wrapping_add((va - page) as usize + at * piece);
+            count += 1;
+        }
     }
-    let mut loaded = [0u32; 32];
+    let mut moved = [0u32; 64];
+    let lanes = access.lanes;
+    let active = || (0..16).filter(move |lane| lanes >> lane & 1 != 0);
+    if write {
+        for (lane, moved) in active().zip(moved.chunks_exact_mut(words)) {
+            moved.iter_mut().zip(&access.result).for_each(|(word, row)| *word = row[lane]);
+        }
+        // SAFETY: pointers of spans while the gate is open; all lanes' words are there.
+        return unsafe { vkfd_raw::store_each(moved.as_ptr().cast(), &pointers[..count], piece) }.is_ok().into();
+    }
     // SAFETY: pointers of spans while the gate is open; there is room for all lanes.
-    if unsafe { vkfd_raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes as usize) }.is_err() {
+    if unsafe { vkfd_raw::load_each(moved.as_mut_ptr().cast(), &pointers[..count], piece) }.is_err() {
         return 0;
     }
-    let lanes = (0..16).filter(|lane| access.lanes >> lane & 1 != 0);
-    for (lane, words) in lanes.zip(loaded.chunks_exact(access.words.clamp(1, 2) as usize)) {
+    for (lane, words) in active().zip(moved.chunks_exact(words)) {
         for (word, result) in words.iter().zip(&mut access.result) {
             result[lane] = *word;
         }
     }
     1
+}
+
+/// A strip's store to LDS, in the order of lanes.
+fn store_local(cx: &mut Cx, access: &Accessing) -> Option<()> {
+    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
+        let from = access.low[lane].wrapping_add(access.base as u32);
+        for (word, row) in (0..access.words).zip(&access.result) {
+            let at = from.wrapping_add(access.place(word)) as usize;
+            cx.group.lds.get_mut(at..at.checked_add(4)?)?.copy_from_slice(&row[lane].to_le_bytes());
+        }
+    }
+    Some(())
 }
 
 /// Lanes that vectors have left, by the reference engine's function.

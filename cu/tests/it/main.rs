@@ -16,6 +16,7 @@ mod memory;
 mod modes;
 mod past;
 mod silicon;
+mod stored;
 mod sums;
 mod support;
 mod translated;

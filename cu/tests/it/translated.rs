@@ -12,28 +12,28 @@ use crate::support;
 
 use support::random::{source, REGISTERS};
 use support::{group, wave, Numbers, BASE};
-use vkfd_cu::fast::native::{is_translated, Report, Translation, Width};
+use vkfd_cu::fast::native::{is_translated, Accesses, Report, Translation, Width};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
 use vkfd_isa::{decode, Format, Inst, Op, Operand, Target};
 use vkfd_sabotage::{Switch, Switches};
 
-fn programs(few: u64) -> u64 {
+pub(crate) fn programs(few: u64) -> u64 {
     std::env::var("VKFD_LOCKSTEP").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 
-fn widths() -> Vec<Width> {
+pub(crate) fn widths() -> Vec<Width> {
     [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there()).collect()
 }
 
-fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
+pub(crate) fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
     let mut engine = Engine::new(target);
-    assert!(engine.translate(Translation { width, after: 0, is_checked, perf_map: false }));
+    assert!(engine.translate(Translation { width, after: 0, accesses: Accesses::All, is_checked, perf_map: false }));
     engine
 }
 
 /// A number that makes trouble now and then.
-fn value(numbers: &mut Numbers) -> u32 {
+pub(crate) fn value(numbers: &mut Numbers) -> u32 {
     const ODD: [u32; 18] = [
         0,
         1,
@@ -118,14 +118,14 @@ fn load(numbers: &mut Numbers) -> Vec<u32> {
 
 /// The row of LDS addresses, and the first of two rows with addresses in memory. Random code does
 /// not write them.
-const LOCAL: u32 = REGISTERS as u32;
-const GLOBAL: u32 = LOCAL + 1;
+pub(crate) const LOCAL: u32 = REGISTERS as u32;
+pub(crate) const GLOBAL: u32 = LOCAL + 1;
 
 /// A load of LDS or of memory, as gfx9 has it.
 fn access(numbers: &mut Numbers) -> Vec<u32> {
     let dst = numbers.below(REGISTERS - 4) as u32;
     if numbers.below(3) == 0 {
-        let op = [0x14, 0x15][numbers.below(2) as usize];
+        let op = [0x14, 0x15, 0x16, 0x17][numbers.below(4) as usize];
         let offset = numbers.below(16) as u32 * 4;
         return vec![0xdc00_8000 | op << 18 | offset, dst << 24 | 0x7f << 16 | GLOBAL];
     }
@@ -177,7 +177,7 @@ fn fits(inst: &Inst, numbers: &mut Numbers, pure: bool) -> bool {
 }
 
 /// Instructions, of which none writes EXEC.
-fn body(target: Target, numbers: &mut Numbers, length: usize, how: (bool, bool, bool)) -> Vec<u32> {
+pub(crate) fn body(target: Target, numbers: &mut Numbers, length: usize, how: (bool, bool, bool)) -> Vec<u32> {
     let (pure, loads, accesses) = how;
     let mut code = Vec::new();
     let mut count = 0;
@@ -210,8 +210,8 @@ fn body(target: Target, numbers: &mut Numbers, length: usize, how: (bool, bool, 
     code
 }
 
-const END: u32 = 0xbf81_0000;
-const DATA: u64 = BASE + 0x2000;
+pub(crate) const END: u32 = 0xbf81_0000;
+pub(crate) const DATA: u64 = BASE + 0x2000;
 
 fn straight(target: Target, numbers: &mut Numbers) -> Vec<u32> {
     let mut code = body(target, numbers, 24, (false, true, false));
@@ -256,11 +256,11 @@ fn rounds(target: Target, numbers: &mut Numbers, how: (bool, bool, bool)) -> Vec
 const LDS: usize = 4096;
 
 /// A group whose LDS has something to read.
-fn local() -> vkfd_cu::Group {
+pub(crate) fn local() -> vkfd_cu::Group {
     vkfd_cu::Group { lds: Numbers(6).bytes(LDS), ..group(0) }
 }
 
-fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
+pub(crate) fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
     let mut wave = wave(target);
     (wave.pc, wave.lanes) = (BASE, lanes);
     for row in wave.rows.iter_mut().take(REGISTERS as usize + 4) {
@@ -294,7 +294,7 @@ fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
 }
 
 /// Where two waves differ, in the lanes that there are.
-fn difference(one: &Wave, two: &Wave) -> Option<String> {
+pub(crate) fn difference(one: &Wave, two: &Wave) -> Option<String> {
     let lanes = usize::from(one.lanes);
     let mut text = String::new();
     if (one.pc, one.scc, one.mode) != (two.pc, two.scc, two.mode) {
@@ -311,7 +311,7 @@ fn difference(one: &Wave, two: &Wave) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn listing(target: Target, code: &[u32]) -> String {
+pub(crate) fn listing(target: Target, code: &[u32]) -> String {
     let (mut text, mut at) = (String::new(), 0);
     while let Some(Ok(inst)) = code.get(at..).filter(|rest| !rest.is_empty()).map(|rest| decode(target, rest)) {
         text += &format!("{:?} {:?} {:?} {:?} {:?}\n", inst.op, inst.dst, inst.sdst, inst.src, inst.mods);

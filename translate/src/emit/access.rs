@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Loads of memory and of LDS, for the lanes of a strip.
+//! Loads of memory and of LDS, for the lanes of a strip; `store` has stores.
 //!
 //! How the lanes' addresses lie is found once for a row of addresses ([`Emit::look`]): side by
 //! side, all the same, or anyhow. Accesses by the same row, at other offsets, use that. In LDS the
 //! bounds of all of them are looked at there, too.
 //!
 //! Lanes that lie side by side in one page, or are at one address, are loaded at once, if the code
-//! has the page in its slot. What remains is the engine's ([`Emit::single`]); it also fills the
-//! slot. In LDS lanes that lie anyhow are gathered.
+//! has the page in a slot. Slots are found by the page's number and the access. What remains is the
+//! engine's ([`Emit::single`]); it also fills the slot. In LDS lanes that lie anyhow are gathered.
 //!
 //! Memory may vanish under an access: a fault goes on at the way out, with the strip's rounds in
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
@@ -27,27 +27,29 @@ pub(super) struct Key {
 }
 
 /// Lanes lie side by side, from the base on, or all at the base.
-const LINE: i32 = 1;
+pub(super) const LINE: i32 = 1;
 const SAME: i32 = 2;
 const PAGE: i32 = 4096;
 
-fn field(offset: usize) -> i64 {
+pub(super) fn field(offset: usize) -> i64 {
     i64::try_from(offset).unwrap_or(0)
 }
 
-fn context(offset: usize) -> MemoryOperand {
+pub(super) fn context(offset: usize) -> MemoryOperand {
     at(Register::RDX, field(offset))
 }
 
-fn known(index: usize, offset: usize) -> MemoryOperand {
+pub(super) fn known(index: usize, offset: usize) -> MemoryOperand {
     context(offset_of!(Context, known) + index * size_of::<Known>() + offset)
 }
 
-fn slot(index: usize, offset: usize) -> MemoryOperand {
-    context(offset_of!(Context, slots) + index % SLOTS * size_of::<Slot>() + offset)
+/// A field of the slot whose place is in `r13`.
+fn slot(offset: usize) -> MemoryOperand {
+    let offset = field(offset_of!(Context, slots) + offset);
+    MemoryOperand::with_base_index_scale_displ_size(Register::RDX, Register::R13, 1, offset, 1)
 }
 
-fn request(offset: usize) -> MemoryOperand {
+pub(super) fn request(offset: usize) -> MemoryOperand {
     context(offset_of!(Context, accessing) + offset)
 }
 
@@ -132,8 +134,9 @@ impl Emit {
         let lows = self.spread_out(row, 1);
         self.asm.load32(Register::EAX, first_of(lows));
         self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EBP, Register::R12D));
-        if access.words == 2 {
-            self.asm.add(Instruction::with2(Code::Add_r32_rm32, Register::EBP, Register::EBP));
+        if access.words > 1 {
+            let words = u32::from(access.words);
+            self.asm.add(Instruction::with3(Code::Imul_r32_rm32_imm8, Register::EBP, Register::EBP, words));
         }
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RAX, Register::RBP));
         self.set_shape(index, LINE);
@@ -166,6 +169,13 @@ impl Emit {
             }
             self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, context(offset_of!(Context, lds))));
         } else if access.base.is_some() {
+            // The offsets are not to wrap on their way.
+            let (go_on, whole) = (self.asm.label(), i64::from(bytes) * i64::from(self.width.lanes()) - 1);
+            self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RAX, whole)));
+            self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RBP, 32u32));
+            self.asm.jump_if(When::Zero, go_on);
+            self.set_shape(index, 0);
+            self.asm.bind(go_on);
             self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, base));
         } else {
             let place = self.spread_out(row + 1, 1);
@@ -217,33 +227,32 @@ impl Emit {
         let (others, done) = (self.asm.label(), self.asm.label());
         let shape = known(look, offset_of!(Known, shape));
         self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
-        if access.words > 2 {
-            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
-        } else {
-            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
-        }
+        let lds = access.space == Space::Lds;
+        // Three and four words of LDS are gathered, or all the same.
+        let lines = access.words <= 2 || !lds;
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, if lines { LINE } else { SAME }));
         self.asm.jump_if(When::NotZero, others);
         let single = self.asm.label();
-        let lds = access.space == Space::Lds;
-        if access.words > 2 {
-            self.same(&to, offset, lds);
-        } else {
+        let here = if lds { offset } else { 0 };
+        if lines {
             if !lds {
                 self.host(&access, offset, 4 * i32::from(access.words) * i32::from(self.width.lanes()), single);
             }
-            self.line(&to, if lds { offset } else { 0 }, lds);
+            self.line(&to, here, lds);
+        } else {
+            self.same(&to, here);
         }
         self.asm.bind(done);
         let (taken, masks) = (self.taken, self.masks);
         let rare = move |e: &mut Emit| {
             e.asm.bind(others);
-            if access.words <= 2 {
+            if lines {
                 e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
                 e.asm.jump_if(When::NotZero, single);
                 if !lds {
                     e.host(&access, offset, 4 * i32::from(access.words), single);
                 }
-                e.same(&to, if lds { offset } else { 0 }, lds);
+                e.same(&to, here);
                 e.asm.jump(done);
             }
             e.asm.bind(single);
@@ -259,25 +268,51 @@ impl Emit {
 
     /// `rax` = the host's address of `bytes` at the GPU's address in `rax`, if the slot has their
     /// page.
-    fn host(&mut self, access: &Access, offset: i32, bytes: i32, otherwise: Label) {
+    pub(super) fn host(&mut self, access: &Access, offset: i32, bytes: i32, otherwise: Label) {
         if offset != 0 {
             self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
         }
+        self.find_slot(access);
         self.asm.move64(Register::RBP, Register::RAX);
         self.asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RBP, -PAGE));
-        if access.space == Space::Flat {
-            self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, 1i32));
+        self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RBP, context(offset_of!(Context, stamp))));
+        let flags = Accessing::tag(0, access.space == Space::Flat, access.is_store);
+        if flags != 0 {
+            self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, flags as i32));
         }
-        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(access.slot, offset_of!(Slot, tag))));
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
         self.asm.jump_if(When::NotZero, otherwise);
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EAX, PAGE - bytes));
         self.asm.jump_if(When::Above, otherwise);
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(access.slot, offset_of!(Slot, host))));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
+    }
+
+    /// `r13` = the place of the slot for the page in `rax`.
+    fn find_slot(&mut self, access: &Access) {
+        let mask = (SLOTS - 1) * size_of::<Slot>();
+        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::R13D, Register::EAX));
+        // A page's number times the size of a slot.
+        let by = PAGE.trailing_zeros() - size_of::<Slot>().trailing_zeros();
+        self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, by));
+        // Accesses whose pages lie alike have other slots.
+        let apart = access.slot * 37 * size_of::<Slot>() & mask;
+        self.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::R13D, apart as u32));
+        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::R13D, mask as u32));
+    }
+
+    /// Fills the slot of the page that the engine has found.
+    pub(super) fn fill_slot(&mut self, access: &Access) {
+        self.asm.load64(Register::RAX, request(offset_of!(Accessing, page)));
+        self.find_slot(access);
+        self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RAX, context(offset_of!(Context, stamp))));
+        self.asm.store64(slot(offset_of!(Slot, tag)), Register::RAX);
+        self.asm.load64(Register::RAX, request(offset_of!(Accessing, host)));
+        self.asm.store64(slot(offset_of!(Slot, host)), Register::RAX);
     }
 
     /// One address for all lanes.
-    fn same(&mut self, to: &[Register], offset: i32, _lds: bool) {
+    fn same(&mut self, to: &[Register], offset: i32) {
         for (word, register) in to.iter().enumerate() {
             let place = at(Register::RAX, i64::from(offset) + 4 * field(word));
             self.asm.add(Instruction::with2(width::SPLAT.of(self.width), *register, place));
@@ -306,7 +341,7 @@ impl Emit {
                 return;
             }
             [even, odd] => [even, odd],
-            _ => return self.asm.fail(),
+            _ => return self.wide_line(to),
         };
         let before = self.taken;
         let first = self.temp();
@@ -325,6 +360,28 @@ impl Emit {
             for (to, pick) in [(even, 0x88u32), (odd, 0xdd)] {
                 self.asm.add(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, to, first, second, pick));
                 self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, to, 0xd8u32));
+            }
+        }
+        self.taken = before;
+    }
+
+    /// Three or four words of memory of lanes side by side, active or not.
+    fn wide_line(&mut self, to: &[Register]) {
+        let before = self.taken;
+        let lanes: Vec<u32> = (0..u32::from(self.width.lanes())).map(|lane| 4 * lane * to.len() as u32).collect();
+        let (steps, places) = (self.temp(), at(Register::RCX, self.pool.vector(&lanes)));
+        self.asm.add(Instruction::with2(width::LOAD.of(self.width), steps, places));
+        for (word, register) in to.iter().enumerate() {
+            let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, steps, 1, 4 * field(word), 1);
+            if self.width.is_wide() {
+                self.asm.add(Instruction::with3(Code::VEX_Kxnorw_kr_kr_kr, Register::K7, Register::K7, Register::K7));
+                let gather = Instruction::with2(Code::EVEX_Vgatherdps_zmm_k1_vm32z, *register, place);
+                self.masked(Register::K7, gather);
+            } else {
+                let all = self.temp();
+                self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, all, all, all));
+                self.asm.add(Instruction::with3(Code::VEX_Vgatherdps_ymm_vm32y_ymm, *register, place, all));
+                self.taken -= 1;
             }
         }
         self.taken = before;
@@ -357,12 +414,30 @@ impl Emit {
     /// Has the engine load the words of each active lane.
     fn single(&mut self, access: &Access, offset: i32, to: &[Register], base: MemoryOperand, out: Label) {
         let before = self.taken;
+        self.ask(access, (offset, Accessing::LOAD, to.len()), base, out);
+        self.fill_slot(access);
+        for (word, register) in to.iter().enumerate() {
+            let place = request(offset_of!(Accessing, result) + 64 * word);
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), *register, place));
+        }
+        self.taken = before;
+    }
+
+    /// Asks the engine for an access by each active lane, or leaves.
+    pub(super) fn ask(
+        &mut self,
+        access: &Access,
+        (offset, kind, words): (i32, u32, usize),
+        base: MemoryOperand,
+        out: Label,
+    ) {
         let routine = *self.accessor.get_or_insert_with(|| self.asm.label());
         let store = width::STORE.of(self.width);
         let low = self.row_source(access.address);
         let low = self.reg(low);
         self.asm.add(Instruction::with2(store, request(offset_of!(Accessing, low)), low));
-        let high = if access.base.is_some() { Src::Const(0) } else { self.row_source(access.address + 1) };
+        let is_narrow = access.base.is_some() || access.space == Space::Lds;
+        let high = if is_narrow { Src::Const(0) } else { self.row_source(access.address + 1) };
         let high = self.reg(high);
         self.asm.add(Instruction::with2(store, request(offset_of!(Accessing, high)), high));
         if access.base.is_some() {
@@ -375,25 +450,14 @@ impl Emit {
         self.asm.load32(Register::EAX, context(offset_of!(Context, active)));
         self.asm.store32(request(offset_of!(Accessing, lanes)), Register::EAX);
         for (place, value) in [
-            (offset_of!(Accessing, words), u32::from(access.words)),
+            (offset_of!(Accessing, words), words as u32),
             (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
+            (offset_of!(Accessing, kind), kind),
         ] {
             self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
         }
         self.asm.call(routine);
         self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
         self.asm.jump_if(When::Zero, out);
-        for (from, place) in [
-            (offset_of!(Accessing, page), offset_of!(Slot, tag)),
-            (offset_of!(Accessing, host), offset_of!(Slot, host)),
-        ] {
-            self.asm.load64(Register::RAX, request(from));
-            self.asm.store64(slot(access.slot, place), Register::RAX);
-        }
-        for (word, register) in to.iter().enumerate() {
-            let place = request(offset_of!(Accessing, result) + 64 * word);
-            self.asm.add(Instruction::with2(width::LOAD.of(self.width), *register, place));
-        }
-        self.taken = before;
     }
 }

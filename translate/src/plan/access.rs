@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Loads of memory and LDS: which of them regions have.
+//! Loads and stores of memory and LDS: which of them regions have.
 
 use crate::scalar::bits;
 use crate::{Registers, Why};
 use vkfd_isa::{Format, Inst, Op, Operand};
 
-/// What an access loads from.
+/// What an access loads from or stores to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Lds,
@@ -13,7 +13,7 @@ pub(crate) enum Space {
     Flat,
 }
 
-/// A load of all lanes.
+/// A load or a store of all lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     pub(crate) space: Space,
@@ -25,8 +25,10 @@ pub(crate) struct Access {
     /// One part or two, and the words of each.
     pub(crate) parts: u8,
     pub(crate) words: u8,
-    /// The first of the rows that it writes.
+    /// The first of the rows that it writes, or that each part of a store has its words in.
     pub(crate) row: u16,
+    pub(crate) data: [u16; 2],
+    pub(crate) is_store: bool,
     /// The place where the code keeps its page.
     pub(crate) slot: usize,
 }
@@ -43,12 +45,25 @@ impl Access {
             (Format::Ds, Op::DsRead2B64) => (Space::Lds, 2, 2, 8),
             (Format::Ds, Op::DsRead2st64B32) => (Space::Lds, 2, 1, 256),
             (Format::Ds, Op::DsRead2st64B64) => (Space::Lds, 2, 2, 512),
-            (Format::Global, Op::GlobalLoadDword) => (Space::Global, 1, 1, 0),
-            (Format::Global, Op::GlobalLoadDwordx2) => (Space::Global, 1, 2, 0),
-            (Format::Flat, Op::FlatLoadDword) => (Space::Flat, 1, 1, 0),
-            (Format::Flat, Op::FlatLoadDwordx2) => (Space::Flat, 1, 2, 0),
+            (Format::Ds, Op::DsWriteB32) => (Space::Lds, 1, 1, 0),
+            (Format::Ds, Op::DsWriteB64) => (Space::Lds, 1, 2, 0),
+            (Format::Ds, Op::DsWriteB96) => (Space::Lds, 1, 3, 0),
+            (Format::Ds, Op::DsWriteB128) => (Space::Lds, 1, 4, 0),
+            (Format::Ds, Op::DsWrite2B32) => (Space::Lds, 2, 1, 4),
+            (Format::Ds, Op::DsWrite2B64) => (Space::Lds, 2, 2, 8),
+            (Format::Ds, Op::DsWrite2st64B32) => (Space::Lds, 2, 1, 256),
+            (Format::Ds, Op::DsWrite2st64B64) => (Space::Lds, 2, 2, 512),
+            (Format::Global, Op::GlobalLoadDword | Op::GlobalStoreDword) => (Space::Global, 1, 1, 0),
+            (Format::Global, Op::GlobalLoadDwordx2 | Op::GlobalStoreDwordx2) => (Space::Global, 1, 2, 0),
+            (Format::Global, Op::GlobalLoadDwordx3 | Op::GlobalStoreDwordx3) => (Space::Global, 1, 3, 0),
+            (Format::Global, Op::GlobalLoadDwordx4 | Op::GlobalStoreDwordx4) => (Space::Global, 1, 4, 0),
+            (Format::Flat, Op::FlatLoadDword | Op::FlatStoreDword) => (Space::Flat, 1, 1, 0),
+            (Format::Flat, Op::FlatLoadDwordx2 | Op::FlatStoreDwordx2) => (Space::Flat, 1, 2, 0),
+            (Format::Flat, Op::FlatLoadDwordx3 | Op::FlatStoreDwordx3) => (Space::Flat, 1, 3, 0),
+            (Format::Flat, Op::FlatLoadDwordx4 | Op::FlatStoreDwordx4) => (Space::Flat, 1, 4, 0),
             _ => return Err(Why::Operation),
         };
+        let is_store = is_store(inst.op);
         if memory.gds || memory.lds || memory.tfe {
             return Err(Why::Form);
         }
@@ -76,9 +91,26 @@ impl Access {
         let wide = space != Space::Lds && base.is_none();
         let address = registers.row(memory.vaddr).ok_or(Why::Form)?;
         last(memory.vaddr, if wide { 2 } else { 1 }).ok_or(Why::Form)?;
-        let row = registers.row(inst.dst).ok_or(Why::Form)?;
-        last(inst.dst, count).ok_or(Why::Form)?;
-        Ok(Access { space, address, base, offsets, parts, words, row, slot: 0 })
+        let of = |operand, count| {
+            last(operand, count).ok_or(Why::Form)?;
+            registers.row(operand).ok_or(Why::Form)
+        };
+        let mut access =
+            Access { space, address, base, offsets, parts, words, row: 0, data: [0; 2], is_store, slot: 0 };
+        if is_store {
+            for (part, row) in access.data.iter_mut().enumerate().take(parts.into()) {
+                *row = of([memory.data, memory.data2][part], words.into())?;
+            }
+            // Both parts of a lane come before those of the next one: of lanes side by side that is
+            // to make no difference.
+            let apart = offsets[0].abs_diff(offsets[1]);
+            if parts == 2 && apart < 4 * 16 * u32::from(words) {
+                return Err(Why::Form);
+            }
+        } else {
+            access.row = of(inst.dst, count)?;
+        }
+        Ok(access)
     }
 
     /// Rows that it reads.
@@ -87,7 +119,7 @@ impl Access {
         self.address..self.address + if wide { 2 } else { 1 }
     }
 
-    /// Rows that it writes.
+    /// Rows that a load writes.
     pub(crate) fn rows(&self) -> std::ops::Range<u16> {
         self.row..self.row + u16::from(self.parts) * u16::from(self.words)
     }
@@ -102,4 +134,27 @@ impl Access {
     pub(super) fn numbers(&self) -> u128 {
         self.base.map_or(0, |n| bits(n, 2))
     }
+}
+
+/// Whether an operation is a store.
+fn is_store(op: Op) -> bool {
+    matches!(
+        op,
+        Op::DsWriteB32
+            | Op::DsWriteB64
+            | Op::DsWriteB96
+            | Op::DsWriteB128
+            | Op::DsWrite2B32
+            | Op::DsWrite2B64
+            | Op::DsWrite2st64B32
+            | Op::DsWrite2st64B64
+            | Op::GlobalStoreDword
+            | Op::GlobalStoreDwordx2
+            | Op::GlobalStoreDwordx3
+            | Op::GlobalStoreDwordx4
+            | Op::FlatStoreDword
+            | Op::FlatStoreDwordx2
+            | Op::FlatStoreDwordx3
+            | Op::FlatStoreDwordx4
+    )
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The slice of a segment: its scalar instructions, round after round, and the trace that they
-//! leave for the strips.
+//! leave for the strips. Those of its tail are by themselves.
 
 use super::{field, ROUNDS};
 use crate::assembler::{at, Assembler, Label, When};
 use crate::context::{end, Context, TRACE_WORDS};
-use crate::plan::{Item, Load, Segment, Source, Vector};
+use crate::plan::{Branch, Item, Load, Rounds, Segment, Source, Vector};
 use crate::scalar::{self, CONTEXT, SCALARS};
 use crate::Why;
 use iced_x86::{Code, Instruction, Register};
@@ -100,6 +100,44 @@ const SAVED: [Register; 5] = [SCALARS, CONTEXT, TRACE, DONE, LIMIT];
 /// what they read.
 pub(super) type Sliced = (Option<Vec<u8>>, i64, Vec<Places>);
 
+/// Jumps unless a branch leads back.
+fn branch(asm: &mut Assembler, back: Branch, words: u8, out: Label) {
+    match back {
+        Branch::Scc(on) => scalar::branch(asm, on, out),
+        Branch::Mask(n, zero) => {
+            let (code, n) = (if words == 2 { Code::Cmp_rm64_imm8 } else { Code::Cmp_rm32_imm8 }, i64::from(n));
+            asm.add(Instruction::with2(code, at(SCALARS, 4 * n), 0i32));
+            asm.jump_if(if zero { When::NotZero } else { When::Zero }, out);
+        }
+    }
+}
+
+/// Scalar instructions of a tail.
+pub(super) fn tail(items: &[&Item], words: u8) -> Result<Vec<u8>, Why> {
+    let mut asm = Assembler::new();
+    let leave = asm.label();
+    asm.push(SCALARS);
+    asm.push(CONTEXT);
+    asm.move64(SCALARS, Register::RSI);
+    asm.move64(CONTEXT, Register::RDX);
+    for item in items {
+        match item {
+            Item::Scalar(scalar) => scalar.write(&mut asm),
+            Item::Branch(back) => {
+                branch(&mut asm, *back, words, leave);
+                let how = at(CONTEXT, field(offset_of!(Context, end)));
+                asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::TAKEN));
+            }
+            _ => {}
+        }
+    }
+    asm.bind(leave);
+    asm.pop(CONTEXT);
+    asm.pop(SCALARS);
+    asm.ret();
+    asm.finish().ok_or(Why::Encoding)
+}
+
 /// The slice of a segment.
 pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sliced, Why> {
     let mut slice = Slice {
@@ -126,9 +164,9 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
                 slice.wrote(scalar.registers().1);
             }
             Item::Load(load) => slice.load(load, missed),
-            Item::Branch(on) => {
+            Item::Branch(back) => {
                 slice.asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
-                scalar::branch(&mut slice.asm, *on, fell);
+                branch(&mut slice.asm, *back, words, fell);
             }
             Item::Vector(vector) => {
                 let mut place = Places::default();
@@ -153,7 +191,8 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
                 let base = access.base.and_then(|n| slice.place(n, 2));
                 places.push(Places { base, ..Places::default() });
             }
-            Item::Nothing => {}
+            // Stores are the tail's.
+            Item::Store(_) | Item::Nothing => {}
         }
     }
     let bytes = slice.trace.bytes;
@@ -190,6 +229,6 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
 
 /// Whether a vector instruction before this one has made the mask, in a loop any of them.
 fn places_made(segment: &Segment, reader: &Vector, n: u8) -> bool {
-    let looped = matches!(segment.items.last(), Some(Item::Branch(_)));
+    let looped = segment.rounds == Rounds::Strips;
     segment.vectors().take_while(|vector| looped || !std::ptr::eq(*vector, reader)).any(|vector| vector.out == Some(n))
 }

@@ -8,7 +8,7 @@ use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Homes, MaskPlace, Src};
 use crate::ops::{self, How};
-use crate::plan::{Access, Item, Lanes, Segment, Source, Space, Vector};
+use crate::plan::{Access, Lanes, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
 use iced_x86::{Code, Instruction, Register};
 use std::collections::{BTreeMap, HashMap};
@@ -250,7 +250,53 @@ fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is
 }
 
 /// Registers that strips with accesses save.
-const KEPT: [Register; 3] = [Register::RBX, Register::RBP, Register::R12];
+const KEPT: [Register; 4] = [Register::RBX, Register::RBP, Register::R12, Register::R13];
+
+/// Goes on with the next strip.
+fn advance(e: &mut Emit, lanes: u8, head: Label) {
+    let width = e.width;
+    let mask_bytes = i32::from(width.lanes() / 8);
+    e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDI, 4 * i32::from(width.lanes())));
+    e.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
+    e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
+    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+    e.asm.jump_if(When::Below, head);
+}
+
+/// The code of a store, strip by strip, and its constants.
+pub(super) fn store(
+    access: &Access,
+    (width, lanes): (Width, u8),
+    sabotage: &Switches,
+) -> Result<(Vec<u8>, Box<[u32]>), usize> {
+    let mut e = Emit::new(width, Homes::default(), 0);
+    let (head, next, leave, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
+    KEPT.into_iter().for_each(|register| e.asm.push(register));
+    e.asm.move64(Register::R9, Register::RSI);
+    e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
+    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    e.asm.bind(head);
+    e.load_exec(next, sabotage.has(Switch::OpenLanes));
+    e.begin_accesses(out);
+    e.begin();
+    let base = base(access, Places::default());
+    let look = e.look(access, base, access.end(), out, sabotage.has(Switch::GuessedShape));
+    e.begin();
+    e.store_words(access, look, base, out);
+    e.asm.bind(next);
+    advance(&mut e, lanes, head);
+    e.asm.bind(leave);
+    e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+    KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
+    e.asm.ret();
+    e.asm.bind(out);
+    let how = at(Register::RDX, field(offset_of!(Context, end)));
+    e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::MISSED));
+    e.asm.jump(leave);
+    e.finish_cold();
+    let Emit { asm, pool, most, .. } = e;
+    Ok((asm.finish().ok_or(most)?, pool.into_words()))
+}
 
 /// The code of the strips, and its constants.
 pub(super) fn strips(
@@ -261,7 +307,7 @@ pub(super) fn strips(
     most: usize,
     sabotage: &Switches,
 ) -> Result<(Vec<u8>, Box<[u32]>), usize> {
-    let looped = matches!(segment.items.last(), Some(Item::Branch(_)));
+    let looped = segment.rounds == Rounds::Strips;
     let homes = homes(uses, most, looped, sabotage);
     let first = homes.0.iter().map(|(_, register)| register + 1).max().unwrap_or(0);
     let mut e = Emit::new(width, homes, first);
@@ -338,17 +384,11 @@ pub(super) fn strips(
         e.keep(*row);
     }
     e.asm.bind(next);
-    let mask_bytes = i32::from(width.lanes() / 8);
-    e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDI, 4 * i32::from(width.lanes())));
-    e.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
-    e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
-    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
     if accesses {
         let kept = at(Register::RDX, field(offset_of!(Context, kept)));
         e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(width.lanes())));
-        e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
     }
-    e.asm.jump_if(When::Below, head);
+    advance(&mut e, lanes, head);
     let leave = e.asm.label();
     e.asm.bind(leave);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));

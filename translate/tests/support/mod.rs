@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Waves whose registers lie in the order of their numbers.
 
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+pub mod memory;
+
 use std::ffi::c_void;
 use vkfd_isa::Operand;
 use vkfd_translate::Registers;

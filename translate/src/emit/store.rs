@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Stores to memory and to LDS, for the lanes of a strip.
+//!
+//! Lanes that lie side by side are stored at once: one word with a mask of lanes, more of them if
+//! all lanes are active. All else is the engine's, in the order of lanes, for their words may
+//! overlap.
+
+use super::access::{context, field, known, request, LINE};
+use super::*;
+use crate::context::{Accessing, Context, Known};
+use crate::plan::{Access, Space};
+use std::mem::offset_of;
+
+impl Emit {
+    /// Stores the words of an access, whose shape is known.
+    pub(crate) fn store_words(&mut self, access: &Access, look: usize, base: MemoryOperand, out: Label) {
+        let (access, lds) = (*access, access.space == Space::Lds);
+        let (single, done) = (self.asm.label(), self.asm.label());
+        let (words, lanes) = (i32::from(access.words), i32::from(self.width.lanes()));
+        let rows = move |part: usize| (0..u16::from(access.words)).map(move |word| access.data[part] + word);
+        let parts = 0..usize::from(access.parts);
+        let by_lines = words <= 2 || self.width.is_wide();
+        if by_lines {
+            let shape = known(look, offset_of!(Known, shape));
+            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
+            self.asm.jump_if(When::NotZero, single);
+            if words > 1 {
+                let all = if self.width.is_wide() { 0xffff } else { 0xff };
+                self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
+                self.asm.jump_if(When::NotZero, single);
+            }
+            self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
+            if !lds {
+                self.host(&access, access.offsets[0], 4 * words * lanes, single);
+            }
+            for part in parts.clone() {
+                self.begin();
+                let rows: Vec<u16> = rows(part).collect();
+                self.store_line(&rows, if lds { access.offsets[part] } else { 0 });
+            }
+        } else {
+            self.asm.jump(single);
+        }
+        self.asm.bind(done);
+        let rare = move |e: &mut Emit| {
+            e.asm.bind(single);
+            let rows: Vec<u16> = parts.flat_map(rows).collect();
+            e.store_singly(&access, &rows, base, out);
+            e.asm.jump(done);
+        };
+        self.cold.push((self.taken, self.masks, done, Box::new(rare)));
+    }
+
+    /// Rows to words side by side, from `rax` on.
+    fn store_line(&mut self, rows: &[u16], offset: i32) {
+        let (width, offset, store) = (self.width, i64::from(offset), width::STORE.of(self.width));
+        let values: Vec<Register> = rows
+            .iter()
+            .map(|row| {
+                let source = self.row_source(*row);
+                self.reg(source)
+            })
+            .collect();
+        match *values.as_slice() {
+            [one] if width.is_wide() => {
+                self.masked(EXEC, Instruction::with2(store, at(Register::RAX, offset), one));
+            }
+            [one] => {
+                let (place, exec) = (at(Register::RAX, offset), self.exec_vector());
+                self.asm.add(Instruction::with3(Code::VEX_Vmaskmovps_m256_ymm_ymm, place, exec, one));
+            }
+            [even, odd] if width.is_wide() => {
+                for (half, begin) in [(0, 0u32), (1, 8)] {
+                    let words: Vec<u32> = (0..16).map(|word| begin + word / 2 + word % 2 * 16).collect();
+                    let (to, words) = (self.temp(), at(Register::RCX, self.pool.vector(&words)));
+                    self.asm.add(Instruction::with2(width::LOAD.of(width), to, words));
+                    self.asm.add(Instruction::with3(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, to, even, odd));
+                    self.asm.add(Instruction::with2(store, at(Register::RAX, offset + 64 * half), to));
+                }
+            }
+            [even, odd] => {
+                let (low, high, to) = (self.temp(), self.temp(), self.temp());
+                self.asm.add(Instruction::with3(Code::VEX_Vunpcklps_ymm_ymm_ymmm256, low, even, odd));
+                self.asm.add(Instruction::with3(Code::VEX_Vunpckhps_ymm_ymm_ymmm256, high, even, odd));
+                for (half, pick) in [(0, 0x20u32), (1, 0x31)] {
+                    let code = Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8;
+                    self.asm.add(Instruction::with4(code, to, low, high, pick));
+                    self.asm.add(Instruction::with2(store, at(Register::RAX, offset + 32 * half), to));
+                }
+            }
+            _ => {
+                let lanes: Vec<u32> = (0..16).map(|lane| 4 * lane * values.len() as u32).collect();
+                let (steps, places) = (self.temp(), at(Register::RCX, self.pool.vector(&lanes)));
+                self.asm.add(Instruction::with2(width::LOAD.of(width), steps, places));
+                for (word, value) in values.iter().enumerate() {
+                    let at_word = offset + 4 * field(word);
+                    let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, steps, 1, at_word, 1);
+                    self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, Register::K7, EXEC));
+                    let scatter = Instruction::with2(Code::EVEX_Vscatterdps_vm32z_k1_zmm, place, *value);
+                    self.masked(Register::K7, scatter);
+                }
+            }
+        }
+    }
+
+    /// Has the engine store the words of each active lane: of both parts, before the next lane's.
+    fn store_singly(&mut self, access: &Access, rows: &[u16], base: MemoryOperand, out: Label) {
+        let before = self.taken;
+        for (word, row) in rows.iter().enumerate() {
+            let source = self.row_source(*row);
+            let value = self.reg(source);
+            let place = request(offset_of!(Accessing, result) + 64 * word);
+            self.asm.add(Instruction::with2(width::STORE.of(self.width), place, value));
+            self.taken = before;
+        }
+        let lds = access.space == Space::Lds;
+        let kind = if lds { Accessing::STORE_LDS } else { Accessing::STORE };
+        let apart = request(offset_of!(Accessing, apart));
+        let distance = if access.parts == 2 { access.offsets[1].wrapping_sub(access.offsets[0]) } else { 0 };
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, apart, distance));
+        let each = request(offset_of!(Accessing, each));
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, each, u32::from(access.words)));
+        self.ask(access, (access.offsets[0], kind, rows.len()), base, out);
+        if !lds {
+            self.fill_slot(access);
+        }
+        self.taken = before;
+    }
+}

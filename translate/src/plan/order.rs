@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Whether an instruction may be one more of a region, and in which part.
+
+use super::{Item, Rounds, Vector};
+use crate::scalar::bits;
+use vkfd_isa::Operand;
+
+/// The part of a region that does an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Where {
+    /// The slice or the strips.
+    Body,
+    /// What comes behind all strips.
+    Tail,
+}
+
+/// The order that instructions have seen so far.
+pub(super) struct Seen {
+    /// Words of a mask of lanes.
+    words: u8,
+    rounds: Rounds,
+    /// Scalar registers that scalar instructions of the slice have read and written.
+    read: u128,
+    pub(super) written: u128,
+    /// Those that vector instructions have read as numbers.
+    numbers: u128,
+    /// Masks that they have read, and that they have written, and the registers of the latter.
+    masks: Vec<u8>,
+    made: Vec<u8>,
+    made_bits: u128,
+    /// There was a scalar load, or an access.
+    loaded: bool,
+    accessed: bool,
+    /// Scalar registers that the tail has read and written, and whether it has scalar instructions
+    /// and stores.
+    late_read: u128,
+    late_written: u128,
+    late: bool,
+    stored: bool,
+}
+
+impl Seen {
+    pub(super) fn new(words: u8, rounds: Rounds) -> Seen {
+        Seen {
+            words,
+            rounds,
+            read: 0,
+            written: 0,
+            numbers: 0,
+            masks: Vec::new(),
+            made: Vec::new(),
+            made_bits: 0,
+            loaded: false,
+            accessed: false,
+            late_read: 0,
+            late_written: 0,
+            late: false,
+            stored: false,
+        }
+    }
+
+    /// Where all that an instruction does may be in the region; `None` if it may not.
+    pub(super) fn admit(&mut self, items: &[Item]) -> Option<Where> {
+        let mut place = None;
+        for item in items {
+            place = Some(self.admits(item)?);
+        }
+        place
+    }
+
+    /// In a loop whose strips do many rounds, every instruction comes before every other.
+    fn is_chunk(&self) -> bool {
+        self.rounds == Rounds::Strips
+    }
+
+    fn exec() -> u128 {
+        bits(Operand::EXEC, 2)
+    }
+
+    fn admits(&mut self, item: &Item) -> Option<Where> {
+        match item {
+            Item::Nothing => Some(Where::Body),
+            Item::Branch(_) if self.rounds == Rounds::Whole => Some(Where::Tail),
+            Item::Branch(branch) => matches!(branch, super::Branch::Scc(_)).then_some(Where::Body),
+            Item::Scalar(scalar) => {
+                let (read, written) = scalar.registers();
+                let early = written & Seen::exec() == 0 && (read | written) & self.made_bits == 0;
+                // Scalar instructions stay in their order, for SCC.
+                if early && !self.late && !self.stored {
+                    self.read |= read;
+                    self.written |= written;
+                    return Some(Where::Body);
+                }
+                if self.is_chunk() {
+                    return None;
+                }
+                self.late_read |= read;
+                self.late_written |= written;
+                self.late = true;
+                Some(Where::Tail)
+            }
+            Item::Load(load) => {
+                let (read, written) = load.registers();
+                // All scalar loads come before all accesses.
+                let clash = read & self.late_written | written & (self.late_read | self.late_written);
+                if self.accessed || self.stored || clash != 0 || (read | written) & self.made_bits != 0 {
+                    return None;
+                }
+                self.loaded = true;
+                self.read |= read;
+                self.written |= written;
+                (written & Seen::exec() == 0).then_some(Where::Body)
+            }
+            Item::Access(access) => {
+                let numbers = access.numbers();
+                if self.is_chunk() && self.loaded || self.is_behind(numbers) || numbers & self.made_bits != 0 {
+                    return None;
+                }
+                self.accessed = true;
+                self.numbers |= numbers;
+                Some(Where::Body)
+            }
+            Item::Store(access) => {
+                let late = access.numbers() | Seen::exec();
+                if self.is_chunk() || late & self.late_written != 0 {
+                    return None;
+                }
+                self.stored = true;
+                Some(Where::Tail)
+            }
+            Item::Vector(vector) => self.admits_vector(vector).then_some(Where::Body),
+        }
+    }
+
+    /// Whether something of the strips, which reads these registers, would see the tail.
+    fn is_behind(&self, read: u128) -> bool {
+        self.stored || (read | Seen::exec()) & self.late_written != 0
+    }
+
+    fn admits_vector(&mut self, vector: &Vector) -> bool {
+        let (exec, words, looped) = (Seen::exec(), self.words, self.is_chunk());
+        let numbers = vector.numbers();
+        let inward = vector.inward.map_or(0, |n| bits(n, words));
+        if numbers & self.made_bits != 0 || self.is_behind(numbers | inward) {
+            return false;
+        }
+        let apart = |all: &[u8], n: u8| all.iter().all(|&m| m == n || bits(m, words) & bits(n, words) == 0);
+        if let Some(n) = vector.inward {
+            if !apart(&self.made, n) {
+                return false;
+            }
+            self.masks.push(n);
+        }
+        if let Some(n) = vector.out.filter(|n| *n != Operand::NULL) {
+            let made = bits(n, words);
+            let clash = made & (exec | self.numbers | numbers | self.late_read | self.late_written) != 0
+                || looped && made & (self.read | self.written) != 0;
+            if clash || !apart(&self.made, n) || !apart(&self.masks, n) {
+                return false;
+            }
+            self.made.push(n);
+            self.made_bits |= made;
+        }
+        self.numbers |= numbers;
+        true
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Stores to memory and LDS in regions and loops, against a plain model. Loads and stores overlap,
+//! pages are missing or may not be written, and lanes are active at random.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
+
+mod support;
+
+use support::memory::*;
+use vkfd_isa::{Format, Inst, Op, Operand};
+use vkfd_sabotage::{Switch, Switches};
+use vkfd_translate::{Left, Width};
+
+/// Rows 0 to 3 have addresses in memory, row 16 offsets from s[4:5], and rows 17 to 19 ones in LDS.
+fn start(numbers: &mut Numbers) -> Box<State> {
+    let mut state = State::random(numbers);
+    for row in [0, 2] {
+        // Both are in the same two pages, so that accesses overlap.
+        let bytes = [4, 8, 12, 16][numbers.below(4) as usize];
+        let places = offsets(numbers, 2 * PAGE, bytes);
+        for (lane, place) in places.into_iter().enumerate() {
+            let va = BASE + u64::from(place);
+            (state.rows[row][lane], state.rows[row + 1][lane]) = (va as u32, (va >> 32) as u32);
+        }
+    }
+    state.rows[16] = offsets(numbers, 2 * PAGE, 4);
+    (state.scalars[4], state.scalars[5]) = (BASE as u32, (BASE >> 32) as u32);
+    for (row, bytes) in [(17, 4), (18, 8), (19, 16)] {
+        state.rows[row] = offsets(numbers, 2048, bytes);
+    }
+    if numbers.below(8) == 0 {
+        let lane = numbers.below(64) as usize;
+        state.rows[18][lane] = [8190, 8188, 9000, u32::MAX - 3][numbers.below(4) as usize];
+    }
+    state
+}
+
+fn memory_access(numbers: &mut Numbers, store: bool) -> Inst {
+    let kinds = [
+        (Op::GlobalLoadDword, Op::GlobalStoreDword, Format::Global),
+        (Op::GlobalLoadDwordx2, Op::GlobalStoreDwordx2, Format::Global),
+        (Op::GlobalLoadDwordx3, Op::GlobalStoreDwordx3, Format::Global),
+        (Op::GlobalLoadDwordx4, Op::GlobalStoreDwordx4, Format::Global),
+        (Op::FlatLoadDword, Op::FlatStoreDword, Format::Flat),
+        (Op::FlatLoadDwordx4, Op::FlatStoreDwordx4, Format::Flat),
+    ];
+    let (load, stored, format) = kinds[numbers.below(kinds.len() as u64) as usize];
+    let based = format == Format::Global && numbers.below(2) == 0;
+    let address = if based { 16 } else { [0, 2][numbers.below(2) as usize] };
+    let mut inst = access_inst(if store { stored } else { load }, format, 6 + numbers.below(7) as u16, address);
+    if based {
+        inst.memory.base = Operand::Scalar(4);
+    }
+    inst.memory.offset = if numbers.below(2) == 0 { 0 } else { numbers.below(64) as i32 * 4 };
+    inst.memory.data = Operand::Vgpr(4 + numbers.below(9) as u16);
+    inst
+}
+
+fn local_access(numbers: &mut Numbers, store: bool) -> Inst {
+    let (op, parts, _, unit) = if store { STORES } else { LDS }[numbers.below(8) as usize];
+    let mut inst = access_inst(op, Format::Ds, 6 + numbers.below(7) as u16, 17 + numbers.below(3) as u16);
+    inst.memory.offset = numbers.below(256) as i32 * 4;
+    // Two stores of a lane come before those of the next one, which regions do only where it makes
+    // no difference.
+    let apart = if unit < 256 { 19 } else { 4 };
+    inst.memory.offsets = [numbers.below(4) as u8, apart + numbers.below(4) as u8];
+    inst.memory.data = Operand::Vgpr(4 + numbers.below(9) as u16);
+    if parts == 2 {
+        inst.memory.data2 = Operand::Vgpr(4 + numbers.below(9) as u16);
+    }
+    inst
+}
+
+/// Loads and sums, and then stores; a loop of s20 rounds if there are any.
+fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
+    let access = |numbers: &mut Numbers, store| {
+        if numbers.below(2) == 0 {
+            memory_access(numbers, store)
+        } else {
+            local_access(numbers, store)
+        }
+    };
+    let mut insts = Vec::new();
+    for _ in 0..numbers.below(3) {
+        insts.push(access(numbers, false));
+    }
+    let stores: Vec<Inst> = (0..1 + numbers.below(3)).map(|_| access(numbers, true)).collect();
+    for _ in 0..insts.len() + stores.len() {
+        insts = around(numbers, insts);
+    }
+    if rounds > 0 {
+        // Addresses move on.
+        for row in [0, 16, 17, 18] {
+            if numbers.below(2) == 0 {
+                insts.push(add(row, Operand::Int([4, 16, 64][numbers.below(3) as usize]), row));
+            }
+        }
+    }
+    insts.extend(stores);
+    if rounds > 0 {
+        let scalar = Operand::Scalar;
+        insts.push(plain(Op::SSubU32, Format::Sop2, scalar(20), [scalar(20), Operand::Int(1), Operand::None]));
+        insts.push(plain(Op::SCmpLgU32, Format::Sopc, Operand::None, [scalar(20), Operand::Int(0), Operand::None]));
+        let mut back = plain(Op::SCbranchScc1, Format::Sopp, Operand::None, [Operand::None; 3]);
+        back.imm = -(insts.len() as i32 + 1);
+        insts.push(back);
+    }
+    insts
+}
+
+/// What a comparison has met: how often regions were done, stopped at a store, and missed.
+#[derive(Debug, Default)]
+struct Met {
+    wrong: u64,
+    done: u64,
+    stored: u64,
+    missed: u64,
+}
+
+fn differences(count: u64, sabotage: Switches) -> Met {
+    let mut numbers = Numbers(0xfeed_5eed_1234_5677);
+    let mut rig = Box::new(Rig::new(&mut numbers));
+    let mut met = Met::default();
+    for _ in 0..count {
+        let rounds = [0, 1, 3, 20][numbers.below(4) as usize];
+        let mut state = start(&mut numbers);
+        state.scalars[20] = rounds.max(1);
+        // All but the first four pages stay: rounds go on into them.
+        rig.pages.missing = if numbers.below(3) == 0 { 1 << numbers.below(4) } else { 0 };
+        rig.pages.fixed = if numbers.below(3) == 0 { 1 << numbers.below(4) } else { 0 };
+        rig.reopen();
+        let insts = program(&mut numbers, rounds);
+        let memory = rig.pages.copy();
+        let lds = rig.lds.clone();
+        for width in widths() {
+            let mut expected = state.clone();
+            let end = model(&insts, &mut expected, &mut rig.lds, &rig.pages, 0);
+            let whole = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone()));
+            rig.pages.put_back(&memory);
+            let mut found = state.clone();
+            let same_end = finish(&mut rig, &insts, (width, sabotage), &mut found, &mut met) == end;
+            let same_memory = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone())) == whole;
+            rig.pages.put_back(&memory);
+            let same_state = found.rows == expected.rows && found.scalars == expected.scalars;
+            let same = same_end && same_memory && same_state;
+            assert!(
+                same || sabotage != Switches::NONE,
+                "{width:?} end {same_end} memory {same_memory} state {same_state} {end:?} {insts:#?}"
+            );
+            met.wrong += u64::from(!same);
+        }
+    }
+    met
+}
+
+/// Runs a region, and what it leaves to the engine by the model.
+fn finish(
+    rig: &mut Rig,
+    insts: &[Inst],
+    (width, sabotage): (Width, Switches),
+    state: &mut State,
+    met: &mut Met,
+) -> Result<(), usize> {
+    loop {
+        let from = match rig.run(insts, width, state, 8, sabotage) {
+            Left::Done { again: true, .. } => continue,
+            Left::Done { .. } => {
+                met.done += 1;
+                return Ok(());
+            }
+            Left::Stored { at, .. } => {
+                met.stored += 1;
+                at
+            }
+            Left::Missed => {
+                met.missed += 1;
+                0
+            }
+        };
+        return model(insts, state, &mut rig.lds, &rig.pages, from);
+    }
+}
+
+#[test]
+fn memory_is_written_as_the_model_writes_it() {
+    let met = differences(programs(3000), Switches::NONE);
+    assert_eq!(met.wrong, 0);
+    assert!([met.done, met.stored, met.missed].into_iter().all(|count| count > 50), "{met:?}");
+}
+
+#[test]
+fn stores_in_another_order_are_noticed() {
+    assert_ne!(differences(300, Switches::NONE.with(Switch::SwappedStores)).wrong, 0);
+}
+
+#[test]
+fn stores_of_lanes_that_are_not_active_are_noticed() {
+    assert_ne!(differences(300, Switches::NONE.with(Switch::OpenLanes)).wrong, 0);
+}
+
+#[test]
+fn shapes_of_stores_that_are_not_looked_at_are_noticed() {
+    assert_ne!(differences(300, Switches::NONE.with(Switch::GuessedShape)).wrong, 0);
+}
+
+/// A page that vanishes from the host under machine code that stores to it.
+#[test]
+fn a_fault_in_machine_code_is_at_its_store() {
+    let mut numbers = Numbers(99);
+    for width in widths() {
+        let mut rig = Box::new(Rig::new(&mut numbers));
+        let mut state = State::random(&mut numbers);
+        (state.scalars[126], state.scalars[127]) = (u32::MAX, u32::MAX);
+        for lane in 0..64 {
+            let va = BASE + 4 * lane as u64;
+            (state.rows[0][lane], state.rows[1][lane]) = (va as u32, (va >> 32) as u32);
+        }
+        let mut insts: Vec<Inst> = (0..8).map(|n| add(6 + n % 4, Operand::Vgpr(6 + n % 4), 5)).collect();
+        for (place, row) in [(0, 6), (4096, 7)] {
+            let mut store = access_inst(Op::GlobalStoreDword, Format::Global, 0, 0);
+            (store.memory.data, store.memory.offset) = (Operand::Vgpr(row), place);
+            insts.push(store);
+        }
+        rig.reopen();
+        let done = Left::Done { rounds: 1, again: false };
+        assert_eq!(rig.run(&insts, width, &mut state.clone(), 1, Switches::NONE), done);
+        rig.context.take_calls();
+        rig.pages.protect(1, libc::PROT_READ);
+        let mut found = state.clone();
+        let left = rig.run(&insts, width, &mut found, 1, Switches::NONE);
+        rig.pages.protect(1, libc::PROT_READ | libc::PROT_WRITE);
+        assert_eq!((left, rig.context.take_calls()), (Left::Stored { rounds: 0, at: 9 }, 0));
+        let mut expected = state.clone();
+        assert_eq!(model(&insts[..8], &mut expected, &mut rig.lds, &rig.pages, 0), Ok(()));
+        assert!(found.rows == expected.rows);
+    }
+}
