@@ -332,16 +332,21 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
         command.env(FINDINGS_VARIABLE, &findings);
         command.env(TOOLS_VARIABLE, check::tools(library.place().0.as_os_str()));
     }
-    let code = wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
+    let wait::Ended { code, signal } =
+        wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;
     let has = |mark: &str| marks::has(directory.path(), mark);
     let name = name.to_string_lossy();
     if !has(USED_FILE) {
         eprintln!("vkfd: {name} opened no device and read nothing of the machine's");
     } else if has(OPENED_FILE) && !has(ACQUIRED_FILE) {
-        eprintln!(
-            "vkfd: {name} opened /dev/kfd and used no GPU: its runtime may not know {} (see `vkfd targets`)",
-            machine.target
-        );
+        // A program that was ended may have waited for something else.
+        let target = machine.target;
+        match signal {
+            Some(signal) => eprintln!("vkfd: {name} had opened /dev/kfd and used no GPU when signal {signal} ended it"),
+            None => eprintln!(
+                "vkfd: {name} opened /dev/kfd and used no GPU: its runtime may not know {target} (see `vkfd targets`)"
+            ),
+        }
     }
     if args.profile || args.fidelity {
         let report = profile::read(&costs).context("cannot read what the kernels have cost")?;

@@ -40,7 +40,7 @@ calls! {
         since 1 until 17, forwarded;
     /// Create a queue (the form since 1.17).
     CREATE_QUEUE_ENGINE "CREATE_QUEUE" = iowr<queue::CreateQueueEngineArgs>(0x02), 0xc060_4b02,
-        since 17, local "version 1.14 is spoken";
+        since 17, local "version 1.15 is spoken";
     /// Destroy a queue.
     DESTROY_QUEUE "DESTROY_QUEUE" = iowr<queue::DestroyQueueArgs>(0x03), 0xc008_4b03,
         since 1, forwarded;

@@ -35,7 +35,7 @@ const INTRO: &str = "\
 <!-- Made by `cargo xtask calls --write` from driver/src/calls/ioctl.rs; do not edit. -->
 # Which KFD calls there are
 
-The driver reports version 1.14 of KFD's interface and knows the commands of `kfd_ioctl.h` up to
+The driver reports version 1.15 of KFD's interface and knows the commands of `kfd_ioctl.h` up to
 Linux 7.3 (1.23).
 
 - *Complete*: the call does what KFD's does, errors included.

@@ -31,6 +31,34 @@ pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// The wheels that a file names, each `NAME==VERSION`, for another Python than this machine's: in
+/// `at`, as a directory for `PYTHONPATH`. The file names dependencies, too.
+pub fn library(at: &Path, python: &str, wheels: &Path) -> Result<()> {
+    println!("installing the wheels of {} from PyPI", wheels.display());
+    // pip itself is this machine's, and only for now.
+    let installer = tempfile::tempdir().context("make a directory for pip")?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(installer.path()))?;
+    let mut pip = Command::new(installer.path().join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]);
+    // An older pip compares a wheel's wish with the Python that pip itself runs on.
+    pip.args(["--only-binary=:all:", "--ignore-requires-python", "--python-version", python]);
+    for platform in PLATFORMS {
+        pip.args(["--platform", platform]);
+    }
+    run(pip.arg("--target").arg(at).arg("--requirement").arg(wheels))
+}
+
+/// Of wheels for glibc up to Debian 12's.
+const PLATFORMS: &[&str] = &[
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_24_x86_64",
+    "manylinux2014_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2010_x86_64",
+    "manylinux1_x86_64",
+];
+
 /// Where the packages of an environment are.
 pub fn packages(environment: &Path) -> Result<PathBuf> {
     let library = environment.join("lib");

@@ -35,8 +35,15 @@ pub fn ignore_size_signal() -> Option<libc::sighandler_t> {
     Some(unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) }).filter(|before| *before != libc::SIG_ERR)
 }
 
+/// How a program ended.
+pub struct Ended {
+    pub code: ExitCode,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
 /// Runs it to its end.
-pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> anyhow::Result<ExitCode> {
+pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> anyhow::Result<Ended> {
     for signal in PASSED_ON.into_iter().chain(SURVIVED) {
         let handler: extern "C" fn(i32) = pass_on;
         // SAFETY: the handler only stores, loads and calls kill. Handlers are reset in the program
@@ -62,6 +69,7 @@ pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> any
     CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait()?;
     CHILD.store(0, Ordering::Relaxed);
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+    let signal = status.signal();
+    let code = status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1);
+    Ok(Ended { code: ExitCode::from(u8::try_from(code).unwrap_or(1)), signal })
 }

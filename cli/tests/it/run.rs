@@ -191,6 +191,11 @@ fn a_program_that_asks_for_nothing_of_the_machine_is_pointed_out() {
     let looked = run(&["--target", "gfx942"], &["sh", "-c", ": < /dev/kfd"]);
     assert!(looked.status.success());
     assert!(err(&looked).contains("used no GPU: its runtime may not know gfx942"), "{}", err(&looked));
+    // Of one that a signal ended nothing is known of its runtime.
+    let hung = run(&["--target", "gfx942"], &["sh", "-c", ": < /dev/kfd; kill -TERM $$"]);
+    assert_eq!(hung.status.code(), Some(128 + 15));
+    let said = err(&hung);
+    assert!(said.contains("used no GPU when signal 15 ended it") && !said.contains("may not know"), "{said}");
 }
 
 /// gcc's AddressSanitizer insists on being the first library.

@@ -21,8 +21,10 @@ use vkfd_uapi::ioctl::{Command, Direction};
 use vkfd_uapi::pod::{slice_as_bytes, slice_as_bytes_mut, Pod};
 use vkfd_uapi::{event, memory, mmap, process, queue, smi, svm, vkfd};
 
-/// The interface version that is spoken.
-const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version: 1, minor_version: 14 };
+/// The interface version that is spoken. With 1.15 a render node maps objects at GPU addresses of
+/// KFD's processes (`GEM_VA`). ROCR looks at the number before it offers virtual memory, by which
+/// HIP 7 makes pools and managed memory.
+const VERSION: process::GetVersionArgs = process::GetVersionArgs { major_version: 1, minor_version: 15 };
 /// Most attributes in one SVM call, and events in one wait.
 const MAX_LIST: u32 = 4096;
 /// Lowest GPU address of the aperture: page 0 and what compilers take for null stays out.

@@ -13,7 +13,7 @@ use anyhow::{ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 
 use super::guest::Guest;
-use super::root::Root;
+use super::root::{Root, SHARED};
 use super::suite::Unit;
 use crate::cargo::{self, Build};
 
@@ -32,6 +32,9 @@ pub(crate) struct Vkfd {
 
 /// How many machines have been served: each has a name of its own.
 static SERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// Names the directory in which `vkfd serve` has its sockets.
+const RUNTIME_DIRECTORY: &str = "XDG_RUNTIME_DIR";
 
 /// `vkfd serve`, which ends with this.
 struct Server(Child);
@@ -117,6 +120,22 @@ impl Machine {
         }
     }
 
+    /// The same, for a program of the root that the unit is in.
+    pub(crate) fn run_served_in_root(
+        &self,
+        unit: &Unit<'_>,
+        program: &str,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Ran> {
+        let root = unit.root.with_context(|| format!("{program} is in no root"))?;
+        match self {
+            Machine::Here(here) => here.run_served_in_root(unit, root, program, options, arguments, patience),
+            Machine::Guest(guest) => Ok(guest.run(unit, Some((root, program)), options, arguments, patience)),
+        }
+    }
+
     /// Runs a program of the root that the unit is in.
     pub(crate) fn run_in_root(
         &self,
@@ -150,19 +169,47 @@ impl Vkfd {
     }
 
     fn run_served(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
+        let (name, _server) = self.serve(unit, options, None)?;
+        let mut vkfd = Command::new(&self.vkfd);
+        vkfd.args(["run", "--shared", &name]);
+        vkfd.arg("--").arg(unit.program).args(arguments);
+        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
+    }
+
+    /// A machine of its own name that programs can join, with its socket below `place` instead of
+    /// the usual directory.
+    fn serve(&self, unit: &Unit<'_>, options: &[&str], place: Option<&Path>) -> Result<(String, Server)> {
         let name = format!("programs-{}-{}", std::process::id(), SERVED.fetch_add(1, Ordering::Relaxed));
         let mut serve = Command::new(&self.vkfd);
         serve.args(["serve", &name, "--target", unit.target]).args(options);
+        if let Some(place) = place {
+            serve.env(RUNTIME_DIRECTORY, place);
+        }
         let mut server = Server(serve.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run vkfd serve")?);
         // It says a line when programs can join.
         let mut line = String::new();
         let stdout = server.0.stdout.take().context("vkfd serve has no stdout")?;
         BufReader::new(stdout).read_line(&mut line).context("read what vkfd serve says")?;
         ensure!(!line.is_empty(), "vkfd serve {name} ended at once");
-        let mut vkfd = Command::new(&self.vkfd);
-        vkfd.args(["run", "--shared", &name]);
-        vkfd.arg("--").arg(unit.program).args(arguments);
-        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
+        Ok((name, server))
+    }
+
+    /// As [`Vkfd::run_served`], for a program of a root. The root has a `/tmp` of its own, so that
+    /// the socket is in a directory that it is given.
+    fn run_served_in_root(
+        &self,
+        unit: &Unit<'_>,
+        root: &Path,
+        program: &str,
+        options: &[&str],
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Ran> {
+        let place = tempfile::tempdir().context("make a directory for a socket")?;
+        let (name, _server) = self.serve(unit, options, Some(place.path()))?;
+        let mut vkfd = Root::at(root).enter_with(&self.vkfd, unit.at, unit.source, Some(place.path()));
+        vkfd.args(["run", "--shared", &name]).arg("--").arg(program).args(arguments);
+        self.end(vkfd.env(RUNTIME_DIRECTORY, SHARED).envs(environment(unit)), patience)
     }
 
     fn run_in_root(

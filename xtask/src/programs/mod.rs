@@ -17,6 +17,7 @@ mod catch;
 mod controls;
 mod cts;
 mod expected;
+mod frameworks;
 mod gcc_torture;
 mod ggml;
 mod ggml_output;
@@ -95,6 +96,9 @@ pub struct Args {
     /// Only part I of N of each suite's programs
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
+    /// Instead of the suite that is named, run a script of Python in its root
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "short", "shard", "list", "propose", "json"])]
+    script: Option<PathBuf>,
     /// Where the suites' sources are: archives or checkouts [default:
     /// ~/.cache/vkfd/programs/sources]
     #[arg(long, value_name = "DIRECTORY", env = "VKFD_PROGRAM_SOURCES")]
@@ -173,6 +177,12 @@ const SUITES: &[&dyn Suite] = &[
     &tinygrad_models::TinygradModels,
     &triton::Triton,
     &iree::Iree,
+    &frameworks::CUPY,
+    &frameworks::JAX,
+    &frameworks::TRANSFORMERS,
+    &frameworks::DIFFUSERS,
+    &rocm_libraries::RCCL,
+    &rocm_libraries::RCCL_PROCESSES,
 ];
 
 /// A suite with its sources and expectations.
@@ -213,7 +223,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        if args.memory != Memory::Device && !matches!(source, Source::Root { .. } | Source::WheelInRoot { .. }) {
+        let is_ours = matches!(source, Source::Root { .. } | Source::WheelInRoot { .. } | Source::LibraryInRoot { .. });
+        if args.memory != Memory::Device && !is_ours {
             ensure!(!is_named(&suite), "{}: its programs' memory is as they ask for it", suite.name());
             continue;
         }
@@ -266,6 +277,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
     let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
+    if args.script.is_some() {
+        ensure!(!args.guest, "--script runs in the process");
+        ensure!(ready.len() == 1, "--script runs in one suite's root, which is to be named");
+    }
     let mut report = Report::default();
     for Ready { suite, found, expectations } in &ready {
         let short = if args.short { expectations.short.clone() } else { Vec::new() };
@@ -286,6 +301,15 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let (memory, seen_memory) = (args.memory, AtomicUsize::new(0));
             let session =
                 Session { suite, source, root, target, machine, expected, cache, patience, memory, seen_memory };
+            if let Some(script) = &args.script {
+                let ran = session.script(script)?;
+                eprint!("{}", ran.stderr);
+                print!("{}", ran.stdout);
+                return Ok(match ran.code {
+                    Some(0) => Verdict::Clean(format!("{} on {target}", script.display())),
+                    _ => Verdict::Findings(vec![ran.why()]),
+                });
+            }
             let seen = session.run(&selection, args.jobs.map(usize::from))?;
             report.add(suite, target, &seen, expectations, &selection);
         }

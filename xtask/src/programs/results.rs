@@ -35,7 +35,7 @@ of a suite is left out where a software GPU needs too long for it.
 ";
 
 /// The rows of the summary: its words, and the suites it counts.
-const FAMILIES: [(&str, &[&str]); 6] = [
+const FAMILIES: [(&str, &[&str]); 7] = [
     ("HIP: catch tests, samples, examples, runtimes", &["hip-catch", "hip-samples", "rocm-examples", "runtimes"]),
     (
         "ROCm libraries: rocBLAS, rocSPARSE, rocSOLVER, rocFFT, rocRAND, rocPRIM, rocThrust, their HIP forms",
@@ -58,6 +58,10 @@ const FAMILIES: [(&str, &[&str]); 6] = [
     ("OpenCL: the CTS in quick forms, piglit", &["opencl-cts", "piglit"]),
     ("ROCR's rocrtst, KFD's kfdtest, GCC's C torture tests", &["rocrtst", "kfdtest", "gcc-torture"]),
     ("llama.cpp on HIP", &["ggml"]),
+    (
+        "CuPy, JAX, transformers, diffusers, RCCL",
+        &["cupy", "jax", "transformers", "diffusers", "rccl", "rccl-processes"],
+    ),
     ("tinygrad, Triton, IREE", &["tinygrad-hw", "tinygrad-backend", "tinygrad-models", "triton", "iree"]),
 ];
 

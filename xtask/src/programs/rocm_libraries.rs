@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The ROCm libraries' own test programs, as Debian 13 packages them, on HIP 5.7.1. They are
 //! rocRAND, hipRAND, rocPRIM, rocThrust, hipCUB, rocBLAS, hipBLAS, rocSOLVER, hipSOLVER, rocSPARSE,
-//! hipSPARSE, rocFFT and hipFFT. ROCR's own tests, from Debian's experimental, run on ROCR 7.2.4. A
-//! program is a file of the package, a case is one of its tests.
+//! hipSPARSE, rocFFT, hipFFT and RCCL. ROCR's own tests, from Debian's experimental, run on ROCR
+//! 7.2.4. A program is a file of the package, or a group of its tests; a case is one of its tests.
 //!
 //! Mechanism: a program runs whole, without the tests that the expectation file leaves out. What
 //! comes after a test that took the program with it, or hung, is run anew without it. ROCR's tests
@@ -54,8 +54,12 @@ pub(crate) struct RocmLibrary {
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
     wanted: &'static str,
-    /// Of `vkfd run`.
+    /// Groups of GoogleTest that are a program each, `FILE/GROUP`; none if a file is one.
+    groups: &'static [&'static str],
+    /// Of `vkfd run`, or of `vkfd serve`.
     options: &'static [&'static str],
+    /// Its processes are on one machine, that of `vkfd serve`.
+    served: bool,
     targets: &'static [&'static str],
     /// Programs that run in a guest, where the processor is emulated.
     in_guest: &'static [&'static str],
@@ -95,7 +99,9 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     in_guest_tests: None,
     arguments: &[],
     wanted: "*",
+    groups: &[],
     options: &[],
+    served: false,
     targets: &["gfx900"],
     in_guest: &[],
     controls: &[],
@@ -286,6 +292,39 @@ pub(crate) const ROCRTST: RocmLibrary = RocmLibrary {
     ..LIBRARY
 };
 
+pub(crate) const RCCL: RocmLibrary = RocmLibrary {
+    name: "rccl",
+    about: "RCCL's own tests on two GPUs: collectives in and out of place, scatter and gather, streams, graphs",
+    package: &["librccl1-tests"],
+    groups: &[
+        "AllGather",
+        "AllReduce",
+        "AllToAll",
+        "AllToAllv",
+        "Broadcast",
+        "Gather",
+        "Reduce",
+        "ReduceScatter",
+        "Scatter",
+        "SendRecv",
+    ],
+    // Its ranks as threads: processes would each have GPUs of their own.
+    environment: &[("UT_PROCESS_MASK", "1")],
+    options: &["--gpus", "2"],
+    targets: &["gfx90a"],
+    controls: &[Control::new("cu.handler=v_add_f32", "UnitTests/Reduce", "gfx90a")],
+    ..LIBRARY
+};
+
+pub(crate) const RCCL_PROCESSES: RocmLibrary = RocmLibrary {
+    name: "rccl-processes",
+    about: "the same with a process for each rank, on the machine of `vkfd serve`",
+    environment: &[("UT_PROCESS_MASK", "2")],
+    served: true,
+    controls: &[],
+    ..RCCL
+};
+
 /// So many times the time of a program is there for it with its runs anew.
 const AGAIN: u32 = 2;
 /// Where a program writes its verdicts, in its directory.
@@ -303,15 +342,22 @@ impl RocmLibrary {
     }
 
     fn start(&self, machine: &Machine, unit: &Unit<'_>, arguments: &[&str]) -> Result<Ran> {
-        let program = format!("{}/{}", self.directory(), unit.name);
+        let (file, _) = file_and_group(unit.name);
+        let program = format!("{}/{file}", self.directory());
         let environment = self.in_guest_environment.filter(|_| matches!(machine, Machine::Guest(_)));
         let unit = &Unit { environment: environment.unwrap_or(self.environment), left_out: Vec::new(), ..*unit };
-        machine.run_in_root(unit, &program, self.options(unit.name), arguments, self.patience())
+        let (options, patience) = (self.options(unit.name), self.patience());
+        match self.served {
+            true => machine.run_served_in_root(unit, &program, options, arguments, patience),
+            false => machine.run_in_root(unit, &program, options, arguments, patience),
+        }
     }
 
     /// Runs a GoogleTest program without the tests that are left out or have ended.
     fn google(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
-        let mut without = filter(self.wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
+        let group = file_and_group(unit.name).1.map(|group| format!("{group}.*"));
+        let wanted = group.as_deref().unwrap_or(self.wanted);
+        let mut without = filter(wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
         if without.len() > LONGEST {
             let flags = unit.at.join(FLAGS);
             fs::write(&flags, without).with_context(|| format!("write {}", flags.display()))?;
@@ -422,7 +468,11 @@ impl Suite for RocmLibrary {
     }
 
     fn units(&self, source: &Path) -> Result<Vec<String>> {
-        root::programs(source, &self.directory())
+        let files = root::programs(source, &self.directory())?;
+        if self.groups.is_empty() {
+            return Ok(files);
+        }
+        Ok(files.iter().flat_map(|file| self.groups.iter().map(move |group| format!("{file}/{group}"))).collect())
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
@@ -498,6 +548,11 @@ impl Suite for RocmLibrary {
     }
 }
 
+/// The file of a program, and the group of its tests that the program is.
+fn file_and_group(unit: &str) -> (&str, Option<&str>) {
+    unit.split_once('/').map_or((unit, None), |(file, group)| (file, Some(group)))
+}
+
 fn cases<'a>(unit: &'a Unit<'_>, ended: BTreeMap<String, Outcome>) -> impl Iterator<Item = Case> + 'a {
     ended.into_iter().map(|(name, outcome)| Case::of(unit.name, &name, outcome))
 }
@@ -515,6 +570,12 @@ fn filter<'a>(wanted: &str, without: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_may_be_a_group_of_a_file() {
+        assert_eq!(file_and_group("UnitTests/Scatter"), ("UnitTests", Some("Scatter")));
+        assert_eq!(file_and_group("test_scan"), ("test_scan", None));
+    }
 
     #[test]
     fn what_is_left_out_is_a_filter() {

@@ -23,8 +23,9 @@ use super::cache::Cache;
 use crate::apt::{quiet, Apt};
 use crate::lock;
 
-/// Where apt looks for a suite's missing packages: Debian's experimental holds changes to sid.
-const BELOW: &[(&str, &str)] = &[("experimental", "sid")];
+/// Where apt looks for a suite's missing packages. Debian's experimental holds changes to sid. Some
+/// wheels of PyPI are for a Python that sid no longer has.
+const BELOW: &[(&str, &str)] = &[("experimental", "sid"), ("sid", "bookworm")];
 /// Packages, with their versions, that others need and no suite has.
 const ABSENT: &[(&str, &str, &str)] = &[("experimental", "libamd-smi26", "7.2.4")];
 /// Packages of which a part is unpacked: of piglit's two gigabytes nearly all is OpenGL's.
@@ -42,6 +43,8 @@ const DATED: &[&str] = &["experimental", "sid"];
 
 /// Where the working directory is in the root.
 pub(crate) const WORK: &str = "/work";
+/// Where the socket of a shared machine is, if the program joins one.
+pub(crate) const SHARED: &str = "/tmp/shared";
 /// Where the suite's source is.
 pub(crate) const SOURCE: &str = "/source";
 /// What the machine gives a program in the root, each an empty place in it.
@@ -50,18 +53,20 @@ const FILES: &[&str] = &["vkfd"];
 /// Directories that a Debian has as links.
 const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
 
-/// Makes the places, and becomes the program: root, vkfd, working directory and source come
-/// first. A root that is older than this has no place for a source.
+/// Makes the places, and becomes the program: root, vkfd, working directory, source, and the
+/// directory of a socket or nothing come first. A root that is older than this has no place for a
+/// source.
 const ENTER: &str = r#"
 set -e
-root=$1 vkfd=$2 work=$3 source=$4
-shift 4
+root=$1 vkfd=$2 work=$3 source=$4 shared=$5
+shift 5
 for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
 mount -t tmpfs tmp "$root/tmp"
 mount --bind "$vkfd" "$root/vkfd"
 mount --bind "$work" "$root/work"
 mkdir -p "$root/source"
 mount --bind "$source" "$root/source"
+if [ -n "$shared" ]; then mkdir "$root/tmp/shared"; mount --bind "$shared" "$root/tmp/shared"; fi
 exec chroot "$root" /vkfd "$@"
 "#;
 
@@ -133,13 +138,18 @@ impl Root {
 
     /// `vkfd` in the root; its arguments are to follow.
     pub(crate) fn enter(&self, vkfd: &Path, work: &Path, source: &Path) -> Command {
+        self.enter_with(vkfd, work, source, None)
+    }
+
+    /// The same with a directory at [`SHARED`].
+    pub(crate) fn enter_with(&self, vkfd: &Path, work: &Path, source: &Path, shared: Option<&Path>) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]);
         if !rustix::process::geteuid().is_root() {
             command.arg("--map-root-user");
         }
         command.args(["sh", "-c", ENTER, "sh"]).arg(&self.tree).arg(vkfd);
-        command.arg(work).arg(source);
+        command.arg(work).arg(source).arg(shared.unwrap_or(Path::new("")));
         // Cargo's is for this machine's programs, and a home of the machine is not in the root.
         command.env_remove("LD_LIBRARY_PATH").env("HOME", "/tmp");
         command

@@ -14,8 +14,9 @@ use anyhow::{bail, Context, Result};
 
 use super::cache::{once, words, Cache};
 use super::expected::Expectations;
-use super::machine::Machine;
+use super::machine::{Machine, Ran};
 use super::memory::Memory;
+use super::root::WORK;
 use super::select::{matches, Selection};
 use super::suite::{Case, Outcome, Suite, Unit};
 
@@ -147,6 +148,34 @@ impl Session<'_> {
 
     /// A program, compiled and run.
     pub(crate) fn unit(&self, name: &str, shared: &Path) -> Result<Vec<Case>> {
+        match self.with_unit(name, shared, |unit| self.suite.run(self.machine, unit))? {
+            Ok(cases) => Ok(cases),
+            Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),
+        }
+    }
+
+    /// The user's script, run as the suite's first program is.
+    pub(crate) fn script(&self, file: &Path) -> Result<Ran> {
+        let interpreter = self.suite.interpreter().with_context(|| format!("{} has no scripts", self.suite.name()))?;
+        let name = file.file_name().and_then(|name| name.to_str()).context("a script has a name")?;
+        let units = self.suite.units(self.source)?;
+        let first = units.first().context("a suite without a program")?;
+        let run = |unit: &Unit<'_>| {
+            self.suite.prepare(unit)?;
+            fs::copy(file, unit.at.join(name)).with_context(|| format!("copy {}", file.display()))?;
+            let (options, script) = (self.suite.options(first), format!("{WORK}/{name}"));
+            self.machine.run_in_root(unit, &interpreter, options, &[&script], self.patience)
+        };
+        self.with_unit(first, &self.shared()?, run)?.map_err(anyhow::Error::msg)
+    }
+
+    /// Compiles a program, and calls `run` with it. The inner error is the compiler's.
+    fn with_unit<T>(
+        &self,
+        name: &str,
+        shared: &Path,
+        run: impl FnOnce(&Unit<'_>) -> Result<T>,
+    ) -> Result<Result<T, String>> {
         let Session { suite, source, root, target, memory, expected, ref seen_memory, .. } = *self;
         let built = suite.built(source, name)?;
         let at = match built.as_deref().map(Path::parent) {
@@ -169,7 +198,7 @@ impl Session<'_> {
             seen_memory,
         };
         if built.is_some() {
-            return suite.run(self.machine, &unit);
+            return run(&unit).map(Ok);
         }
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;
@@ -177,8 +206,8 @@ impl Session<'_> {
             Ok(commands)
         };
         match compile(&at, commands)? {
-            Ok(()) => self.suite.run(self.machine, &unit),
-            Err(error) => Ok(vec![Case { name: name.into(), outcome: Outcome::NotBuilt(error) }]),
+            Ok(()) => run(&unit).map(Ok),
+            Err(error) => Ok(Err(error)),
         }
     }
 

@@ -13,7 +13,7 @@ use anyhow::{ensure, Context, Result};
 use super::cache::{once, Cache};
 use super::root::Root;
 use crate::apt::Apt;
-use crate::venv;
+use crate::{tree, venv};
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -43,6 +43,9 @@ pub(crate) enum Source {
     /// A Python package, `NAME==VERSION`, from PyPI, which a root's Python imports. Its
     /// dependencies are in the root.
     WheelInRoot { wheel: &'static str, suite: &'static str, packages: &'static [&'static str] },
+    /// Wheels of PyPI for a Python of the root, which `xtask/programs/WHEELS` names with all that
+    /// they need of PyPI. The rest is in the root.
+    LibraryInRoot { python: &'static str, wheels: &'static str, suite: &'static str, packages: &'static [&'static str] },
 }
 
 /// Where the user has sources and built suites.
@@ -140,6 +143,15 @@ impl Source {
                 let environment = cache.environment(&wheel.replace("==", "-"));
                 venv::python(&environment, &[wheel])?;
                 Ok(Found::Here(Unpacked { source: venv::packages(&environment)?, root }))
+            }
+            Source::LibraryInRoot { python, wheels, suite, packages } => {
+                let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
+                let listed = tree::root().join("xtask/programs").join(wheels);
+                let text = fs::read_to_string(&listed).with_context(|| format!("read {}", listed.display()))?;
+                let library = cache.environment(wheels.trim_end_matches(".txt"));
+                once(&library, &format!("{python}\n{text}"), || venv::library(&library, python, &listed))?;
+                Ok(Found::Here(Unpacked { source: library, root }))
             }
         }
     }

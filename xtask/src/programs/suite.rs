@@ -150,6 +150,14 @@ pub(crate) trait Suite: Sync {
     fn options(&self, _unit: &str) -> &'static [&'static str] {
         &[]
     }
+    /// The program of the root that runs the user's scripts (`--script`), if it has one.
+    fn interpreter(&self) -> Option<String> {
+        None
+    }
+    /// What is done before a program runs.
+    fn prepare(&self, _unit: &Unit<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Runs it.
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
         let ran = machine.run(unit, self.options(unit.name), &[], self.patience())?;
