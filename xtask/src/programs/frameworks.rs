@@ -22,10 +22,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
+use super::ran::Ran;
 use super::root::WORK;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 use crate::{tree, venv};
 
 /// See the module.

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::machine::Ran;
+use super::ran::Ran;
 use super::source::Source;
-use super::suite::{Control, Outcome, Suite, Unit};
+use super::suite::{Control, Outcome, Suite};
+use super::unit::Unit;
 use crate::tree;
 
 pub(crate) struct GccTorture;

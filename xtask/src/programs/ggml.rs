@@ -21,11 +21,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::ggml_output::{architectures, operations, tokens};
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::memory::Memory;
+use super::ran::Ran;
 use super::root::WORK;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 
 pub(crate) struct Ggml;
 

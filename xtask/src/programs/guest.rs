@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::machine::{environment, Ran};
-use super::suite::Unit;
+use super::ran::Ran;
+use super::unit::environment;
+use super::unit::Unit;
 use crate::vm::others::{self, Ended, Like, Started, Wanted};
 
 /// See the module.

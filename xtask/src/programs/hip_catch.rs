@@ -25,10 +25,12 @@ use anyhow::{Context, Result};
 use super::built;
 use super::catch;
 use super::expected::Expectations;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
+use super::ran::Ran;
 use super::select::matches;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 
 pub(crate) struct HipCatch;
 

@@ -17,10 +17,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::gtest;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::matches;
+use super::ran::Ran;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 use crate::tree;
 
 pub(crate) struct Kfdtest;

@@ -13,8 +13,9 @@ use anyhow::{ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 
 use super::guest::Guest;
+use super::ran::Ran;
 use super::root::{Root, SHARED};
-use super::suite::Unit;
+use super::unit::{environment, Unit};
 use crate::cargo::{self, Build};
 
 /// See the module.
@@ -46,34 +47,6 @@ impl Drop for Server {
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.0.wait();
-    }
-}
-
-/// How a program ended, and what it wrote.
-#[derive(Clone, Default)]
-pub(crate) struct Ran {
-    /// Exit code; none if a signal ended it.
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    /// It had to be ended.
-    pub(crate) hung: bool,
-}
-
-impl Ran {
-    /// In a line, why a program that said nothing of its own did not pass.
-    pub(crate) fn why(&self) -> String {
-        let said = self.stderr.lines().chain(self.stdout.lines());
-        let ours = said
-            .clone()
-            .find(|line| line.contains("vkfd:"))
-            .or_else(|| said.rev().find(|line| !line.trim().is_empty()));
-        let end = match (self.hung, self.code) {
-            (true, _) => "did not end in its time".into(),
-            (false, Some(code)) => format!("exit code {code}"),
-            (false, None) => "ended by a signal".into(),
-        };
-        ours.map_or(end.clone(), |line| format!("{end}: {}", line.trim()))
     }
 }
 
@@ -154,11 +127,6 @@ impl Machine {
         unit.seen_memory.fetch_add(unit.memory.seen(&ran), Ordering::Relaxed);
         Ok(ran)
     }
-}
-
-/// What is set when a program of a root runs.
-pub(crate) fn environment(unit: &Unit<'_>) -> impl Iterator<Item = (&'static str, &'static str)> {
-    unit.environment.iter().chain(unit.memory.environment()).copied()
 }
 
 impl Vkfd {

@@ -11,7 +11,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use vkfd_uapi::vkfd::SvmInfo;
 
-use super::machine::Ran;
+use super::ran::Ran;
 use crate::{tree, venv};
 
 /// What managed memory may have of a GPU: as much as the largest block that moves at a time. For

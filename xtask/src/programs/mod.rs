@@ -32,6 +32,7 @@ mod memory;
 mod opencl_cts;
 mod piglit;
 mod pytest;
+mod ran;
 mod report;
 mod results;
 mod rocm_examples;
@@ -46,6 +47,7 @@ mod thrust;
 mod tinygrad;
 mod tinygrad_models;
 mod triton;
+mod unit;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;

@@ -19,11 +19,13 @@ use anyhow::{ensure, Context, Result};
 
 use super::built;
 use super::cts;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
+use super::ran::Ran;
 use super::root::WORK;
 use super::select::matches;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 
 pub(crate) struct OpenclCts;
 

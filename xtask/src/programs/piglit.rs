@@ -17,10 +17,12 @@ use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
 use super::built;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::matches;
+use super::ran::Ran;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 
 pub(crate) struct Piglit;
 

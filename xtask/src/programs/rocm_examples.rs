@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::built;
-use super::machine::Ran;
+use super::ran::Ran;
 use super::source::Source;
 use super::suite::{Control, Outcome, Suite};
 

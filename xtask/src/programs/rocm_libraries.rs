@@ -26,13 +26,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::gtest;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::memory::Memory;
+use super::ran::Ran;
 use super::root::{self, WORK};
 use super::select::matches;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
 use super::thrust;
+use super::unit::Unit;
 use crate::{tree, venv};
 
 pub(crate) struct RocmLibrary {

@@ -14,11 +14,13 @@ use anyhow::{bail, Context, Result};
 
 use super::cache::{once, words, Cache};
 use super::expected::Expectations;
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::memory::Memory;
+use super::ran::Ran;
 use super::root::WORK;
 use super::select::{matches, Selection};
-use super::suite::{Case, Outcome, Suite, Unit};
+use super::suite::{Case, Outcome, Suite};
+use super::unit::Unit;
 
 /// What a program did not come to in the first guest is run in another.
 const BOOTS: usize = 3;

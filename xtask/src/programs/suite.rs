@@ -3,14 +3,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::memory::Memory;
+use super::ran::Ran;
 use super::source::Source;
+use super::unit::Unit;
 
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,29 +56,6 @@ pub(crate) fn compared(unit: &str, end: &str, ran: &Ran) -> Outcome {
         None if right && ran.code == Some(0) => Outcome::Passed,
         None => Outcome::Failed(ran.why()),
     }
-}
-
-/// A program as it is compiled and run.
-pub(crate) struct Unit<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) target: &'a str,
-    /// The suite's source.
-    pub(crate) source: &'a Path,
-    /// The root that it runs in, if it needs one.
-    pub(crate) root: Option<&'a Path>,
-    /// Where it works; one that is compiled here is compiled to it.
-    pub(crate) at: &'a Path,
-    pub(crate) program: &'a Path,
-    /// Patterns of its cases that are not to be begun.
-    pub(crate) left_out: Vec<&'a str>,
-    /// Its cases that the expectation file names in full.
-    pub(crate) named: &'a [&'a str],
-    /// Set when it runs.
-    pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// What its device memory is.
-    pub(crate) memory: Memory,
-    /// How often programs were seen to have that memory.
-    pub(crate) seen_memory: &'a AtomicUsize,
 }
 
 /// A machine that is broken, and a program that must notice.

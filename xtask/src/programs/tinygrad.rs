@@ -18,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::pytest::{self, Verdict};
+use super::ran::Ran;
 use super::root::SOURCE;
 use super::source::Source;
-use super::suite::{Case, Control, Outcome, Suite, Unit};
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
 use crate::clients::profile;
 use crate::{tree, venv};
 

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::machine::{Machine, Ran};
+use super::machine::Machine;
 use super::memory::Memory;
+use super::ran::Ran;
 use super::root::WORK;
 use super::source::Source;
-use super::suite::{self, Case, Control, Outcome, Suite, Unit};
+use super::suite::{self, Case, Control, Outcome, Suite};
+use super::unit::Unit;
 use crate::clients::tinygrad::{BROKEN, WHEEL};
 use crate::{tree, venv};
 
