@@ -115,8 +115,8 @@ fn read_node(number: u32, dir: &Path) -> Result<Node, ClientError> {
     Ok(Node { number, cpu_cores: small(&properties, "cpu_cores_count"), memory_bytes: system, gpu })
 }
 
-/// Bytes behind a queue's save area for a debugger: 32 for each wave that a compute die can have. The
-/// driver wants them, and shows only what they follow from.
+/// Bytes behind a queue's save area for a debugger: 32 for each wave that a compute die can have.
+/// The driver wants them, and shows only the numbers that they follow from.
 fn debug_bytes(properties: &Properties) -> u32 {
     let number = |name| small(properties, name);
     let dies = number("num_xcc").max(1);

@@ -46,6 +46,14 @@ pub struct Allocated {
     pub mmap_offset: u64,
 }
 
+/// The GPU that a handle has in its upper half.
+const fn handle_gpu(handle: u64) -> u32 {
+    // 32 bits remain.
+    #[allow(clippy::cast_possible_truncation)]
+    let id = (handle >> 32) as u32;
+    id
+}
+
 const fn refuse<T>(errno: Errno, reason: Reason) -> Result<T> {
     Err(Error::new(errno, reason))
 }
@@ -286,7 +294,9 @@ impl Process {
             return Err(Errno::EINVAL.into());
         }
         let ids = self.device_ids(array, count)?;
-        let bo = self.bo(handle)?;
+        // Other calls say EINVAL to a number that is none.
+        self.kfd().device(handle_gpu(handle))?;
+        let bo = self.bo(handle).map_err(|error| Error { errno: Errno::ENOMEM, ..error })?;
         for id in ids.iter().take(count as usize).skip(*done as usize) {
             os::interrupted()?;
             let device = self.kfd().device(*id)?;

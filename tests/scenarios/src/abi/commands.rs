@@ -108,7 +108,8 @@ fn sizes() -> Result<(), Stop> {
     let mut plain = GetVersionArgs { major_version: 0, minor_version: 0 };
     raw::ioctl(client, command::GET_VERSION, &mut plain)?;
     ensure_eq!(long[0], u64::from(plain.major_version) | u64::from(plain.minor_version) << 32);
-    ensure_eq!(long[1..], [whole; 3], "bytes past the known argument");
+    // As KFD, which has copied nothing in.
+    ensure_eq!(long[1..], [0; 3], "bytes past the known argument of a call without input");
     // Older clients ask for fewer capabilities.
     let Some(word) = QUERY_CAPS.with_size(24) else { bail!("no word for 24 bytes") };
     let mut caps = [whole; 4];

@@ -56,8 +56,8 @@ enum Command {
         /// Only the scenario of just this name.
         #[arg(long, hide = true)]
         exactly: bool,
-        /// Each in a process of its own, which is ended after so many seconds. AMD's driver has
-        /// one process for an address space, so that there it is always so.
+        /// Each in a process of its own, which is ended after this many seconds. On AMD's driver,
+        /// which has one process for an address space, that is always done.
         #[arg(long)]
         apart: Option<u64>,
     },

@@ -118,7 +118,7 @@ pub(super) fn dmabuf(calls: &Calls) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A line of an event with what differs between runs left out.
+/// A line of an event without the parts that differ between runs.
 fn words(line: &str) -> String {
     let mut words = line.split(' ');
     let number = words.next().unwrap_or_default();

@@ -2,9 +2,9 @@
 //! AMD's driver and vkfd's, call by call.
 //!
 //! Both run the same sequences (`vkfd-scenarios calls`), AMD's driver in the guest and vkfd's in a
-//! process here, and each call is a line with what came of it. [`AGREED`] has every step whose lines
-//! are different, with a cause and a reason. A difference that is not in it is a finding, and so is
-//! one that is gone. [`PAGE`] is made of it.
+//! process here. Each call is a line with its outcome. [`AGREED`] has every step whose lines are
+//! different, with a cause and a reason. A difference that is not in it is a finding, and so is one
+//! that is gone. [`PAGE`] is made of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

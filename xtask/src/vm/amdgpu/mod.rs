@@ -66,7 +66,7 @@ enum Action {
         /// Only scenarios whose name contains this
         filter: Option<String>,
     },
-    /// The same, rocminfo, and calls, right and wrong ones, on AMD's driver and on vkfd's: errors and results
+    /// The same, rocminfo, and calls on both drivers, right and wrong ones: errors and results
     Compare {
         /// Write docs/amdgpu-calls.md
         #[arg(long)]

@@ -3,8 +3,8 @@
 //!
 //! The suite runs each scenario in a process of its own, because AMD's driver has one process for
 //! an address space. Scenarios of calls that only vkfd has are skipped there. [`SKIPPED`] has every
-//! scenario that may be skipped with the reason; a scenario that fails is a finding, as is a skip
-//! that is not listed, or a listed one that passes.
+//! scenario that may be skipped, with the reason. A scenario that fails is a finding. So is a skip
+//! that is not listed, or a listed scenario that passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A line of the suite's.
+    /// Reads a line of the suite.
     pub fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
