@@ -7,14 +7,14 @@
 //! word counts. The result is copied back also when a call fails, because MAP's and UNMAP's say how
 //! far they came.
 
-use crate::addr::{CpuVa, PAGE};
-use crate::bo::Backing;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::event::Waited;
+use crate::base::addr::{CpuVa, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::bo::Backing;
+use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc, Vec};
-use crate::page_table::VA_END;
 use crate::process::Process;
-use crate::window::{WindowPolicy, MAX_WINDOWS};
+use crate::queues::event::Waited;
+use crate::userptr::window::{WindowPolicy, MAX_WINDOWS};
 use vkfd_uapi::batch::{AllocMemoryOfGpuBatchArgs, ALLOC_MEMORY_OF_GPU_BATCH};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::{Command, Direction};
@@ -168,7 +168,7 @@ impl Process {
                 }
                 Ok(())
             }
-            // Calls for tests and benchmarks ([`Options::diagnosis`](crate::kfd::Options)).
+            // Calls for tests and benchmarks ([`Options::diagnosis`](crate::machine::kfd::Options)).
             vkfd::Call::MEASURE => call.with(|a| self.measure(a)),
             vkfd::Call::MOVE => call.with(|a| self.move_pages(a)),
             vkfd::Call::SET_WINDOWS => call.with(|a: &mut vkfd::WindowsArgs| {

@@ -6,22 +6,22 @@
 //! also decides conflicts), then builds it without the lock, and makes it visible last. Whatever
 //! fails takes all of it back.
 
-use crate::addr::{CpuVa, GpuSpan, GpuVa, PAGE};
-use crate::address_space::Access;
-use crate::bo::{Backing, Bo, Spec, VramMemory};
+use crate::base::addr::{CpuVa, GpuSpan, GpuVa, PAGE};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::buffers::bo::{Backing, Bo, Spec, VramMemory};
+use crate::device::limit::{Charge, ChargedDma, Limit};
 use crate::device::Device;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::kfd::MAX_GPUS;
-use crate::limit::{Charge, ChargedDma, Limit};
-use crate::offsets::Shown;
+use crate::gpuvm::page_table::VA_END;
+use crate::gpuvm::vm::DOORBELL_BYTES;
+use crate::machine::kfd::MAX_GPUS;
 use crate::os::{self, Arc, Time};
-use crate::page_table::VA_END;
+use crate::process::offsets::Shown;
 use crate::process::{Inner, Process};
-use crate::range_set::{Builder, RangeSet};
 use crate::sabotage::FailPoint;
+use crate::seams::address_space::Access;
+use crate::userptr::range_set::{Builder, RangeSet};
+use crate::userptr::window::Windows;
 use crate::userptr::Userptr;
-use crate::vm::DOORBELL_BYTES;
-use crate::window::Windows;
 use vkfd_uapi::memory as abi;
 use vkfd_uapi::pod::slice_as_bytes_mut;
 
@@ -257,7 +257,7 @@ impl Process {
         let Some(object) = bo.userptr() else { return Ok(()) };
         let objects = self.lock().cpu_hulls.len();
         self.eviction().make_room(objects)?;
-        let client: Arc<dyn crate::address_space::Invalidate> = object.clone();
+        let client: Arc<dyn crate::seams::address_space::Invalidate> = object.clone();
         os::failpoint(FailPoint::Watch)?;
         let windows = Windows::new(self.mm(), object.ranges(), &client, self.window_policy())?;
         bo.register(windows, self.deadline())

@@ -12,15 +12,15 @@
 //! may be a part of an object, or in SVM, so that runtimes of both times work. Nothing is saved in
 //! the save area, as waves are never saved.
 
-use crate::addr::{CpuVa, GpuVa};
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::gpu::{HwQueue, PageFault, QueueKind, QueueSpec};
+use crate::base::addr::{CpuVa, GpuVa};
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::gpuvm::page_table::VA_END;
+use crate::gpuvm::vm::DOORBELL_BYTES;
 use crate::os::{self, Arc};
-use crate::page_table::VA_END;
 use crate::process::Process;
-use crate::queue::{Queue, State};
+use crate::queues::queue::{Queue, State};
 use crate::sabotage::FailPoint;
-use crate::vm::DOORBELL_BYTES;
+use crate::seams::gpu::{HwQueue, PageFault, QueueKind, QueueSpec};
 use vkfd_uapi::queue as abi;
 
 /// Bits of a mask of compute units that are looked at.

@@ -12,29 +12,29 @@ mod owner;
 mod serve_faults;
 pub mod svm;
 
-use crate::addr::{CpuSpan, PAGE};
-use crate::address_space::AddressSpace;
-use crate::bo::Bo;
-use crate::counters::Counters;
+use crate::base::addr::{CpuSpan, PAGE};
+use crate::base::counters::Counters;
+use crate::base::errno::{Errno, Error, Reason, Result};
+use crate::base::lock_rank::Rank;
+use crate::buffers::bo::Bo;
+use crate::collections::handle::Handles;
+use crate::collections::interval::IntervalMap;
+use crate::device::limit::Limit;
+use crate::device::smi::{Event, Who};
 use crate::device::Device;
-use crate::errno::{Errno, Error, Reason, Result};
-use crate::event::Events;
-use crate::eviction::Eviction;
-use crate::fault::Faults;
-use crate::handle::Handles;
-use crate::interval::IntervalMap;
-use crate::kfd::Kfd;
-use crate::last_error::LastErrors;
-use crate::limit::Limit;
-use crate::lock_rank::Rank;
-use crate::offsets::{Offsets, Shown};
+use crate::gpuvm::vm::{Vm, DOORBELL_BYTES};
+use crate::machine::kfd::Kfd;
 use crate::os::{Arc, Mutex, MutexGuard, Vec, Work};
-use crate::queue::Queues;
+use crate::process::last_error::LastErrors;
+use crate::process::offsets::{Offsets, Shown};
+use crate::queues::event::Events;
+use crate::queues::eviction::Eviction;
+use crate::queues::fault::Faults;
+use crate::queues::queue::Queues;
 use crate::sabotage::{Switch, Switches};
-use crate::smi::{Event, Who};
+use crate::seams::address_space::AddressSpace;
 use crate::svm::Svm;
-use crate::vm::{Vm, DOORBELL_BYTES};
-use crate::window::WindowPolicy;
+use crate::userptr::window::WindowPolicy;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 
@@ -201,14 +201,14 @@ impl Process {
     }
 
     /// Stops the queues, if they run. Allowed in reclaim.
-    pub(crate) fn evict_queues(&self, eviction: &mut crate::eviction::State, trigger: u32, blockable: bool) {
+    pub(crate) fn evict_queues(&self, eviction: &mut crate::queues::eviction::State, trigger: u32, blockable: bool) {
         if eviction.evict() {
             self.counters.evictions.add(1);
             self.tell_queues(eviction, Event::Evicted { trigger }, blockable);
         }
     }
 
-    fn tell_queues(&self, eviction: &crate::eviction::State, event: Event, blockable: bool) {
+    fn tell_queues(&self, eviction: &crate::queues::eviction::State, event: Event, blockable: bool) {
         eviction.each_gpu(|gpu_id| {
             if let Ok(device) = self.kfd.device(gpu_id) {
                 device.smi().send(gpu_id, &self.who(), event, blockable);
@@ -396,7 +396,7 @@ impl Process {
         let waiting = self.eviction.lock().waiting();
         let mut lacks = false;
         for _ in 0..waiting {
-            let Some(bo) = self.listed(crate::eviction::State::take_waiting) else { continue };
+            let Some(bo) = self.listed(crate::queues::eviction::State::take_waiting) else { continue };
             match bo.restore() {
                 Ok(false) => lacks |= self.kfd.options().looks > 0 && note_lack(&bo),
                 // Invalidated meanwhile, or no memory just now: once more, later.
@@ -435,7 +435,7 @@ impl Process {
     }
 
     /// The object that `take` takes off one of the eviction's lists.
-    fn listed(&self, take: fn(&mut crate::eviction::State) -> Option<u32>) -> Option<Arc<Bo>> {
+    fn listed(&self, take: fn(&mut crate::queues::eviction::State) -> Option<u32>) -> Option<Arc<Bo>> {
         // Both locks at once: an object leaves the list before its number is free for another.
         let inner = self.lock();
         let number = take(&mut self.eviction.lock())?;
@@ -456,7 +456,7 @@ impl Process {
         let is_last = self.looks.load(Ordering::Relaxed) >= self.kfd.options().looks;
         let mut lacks = false;
         for _ in 0..lacking {
-            let Some(bo) = self.listed(crate::eviction::State::take_lacking) else { continue };
+            let Some(bo) = self.listed(crate::queues::eviction::State::take_lacking) else { continue };
             // What failed waits for a restore.
             lacks |= bo.look_again().is_ok() && !is_last && note_lack(&bo);
         }

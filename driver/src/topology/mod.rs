@@ -16,7 +16,7 @@ mod node;
 
 pub use vkfd_targets::{CacheModel, Model, Sharing};
 
-use crate::gpu::GpuProperties;
+use crate::seams::gpu::GpuProperties;
 use core::ffi::CStr;
 use core::fmt;
 use node::{Bank, Cache, Line, Link, Node};

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use vkfd_client::{
     Client, ClientError, GpuId, GpuVa, Machine, MachineOptions, ProcessInfo, Result as ClientResult, Transport,
 };
-use vkfd_driver::device_memory;
-use vkfd_driver::hook::Hook;
+use vkfd_driver::base::hook::Hook;
 use vkfd_driver::sabotage::Switches;
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::seams::device_memory;
+use vkfd_driver::userptr::window::WindowPolicy;
 
 use crate::engine::Engine;
 use crate::host::Host;

@@ -8,11 +8,11 @@
 use std::thread;
 use std::time::Instant;
 
-use vkfd_driver::addr::PAGE;
-use vkfd_driver::errno::Errno;
-use vkfd_driver::kfd::Options;
+use vkfd_driver::base::addr::PAGE;
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection;
-use vkfd_driver::window::WindowPolicy;
+use vkfd_driver::userptr::window::WindowPolicy;
 use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::vkfd::RANGE_INVALID;
 
