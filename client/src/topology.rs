@@ -109,10 +109,25 @@ fn read_node(number: u32, dir: &Path) -> Result<Node, ClientError> {
         render_minor: small(&properties, "drm_render_minor"),
         cwsr_bytes: small(&properties, "cwsr_size"),
         ctl_stack_bytes: small(&properties, "ctl_stack_size"),
-        debug_bytes: small(&properties, "debug_memory_size"),
+        debug_bytes: debug_bytes(&properties),
         xcc: small(&properties, "num_xcc").max(1),
     });
     Ok(Node { number, cpu_cores: small(&properties, "cpu_cores_count"), memory_bytes: system, gpu })
+}
+
+/// Bytes behind a queue's save area for a debugger: 32 for each wave that a compute die can have.
+/// The driver wants them, and shows only the numbers that they follow from.
+fn debug_bytes(properties: &Properties) -> u32 {
+    let number = |name| small(properties, name);
+    let dies = number("num_xcc").max(1);
+    let units = number("simd_count") / number("simd_per_cu").max(1) / dies;
+    let waves = if number("gfx_target_version") < 100_100 {
+        let engines = number("array_count") / number("simd_arrays_per_engine").max(1);
+        units.saturating_mul(40).min(engines.saturating_mul(512))
+    } else {
+        units.saturating_mul(32)
+    };
+    waves.saturating_mul(32).next_multiple_of(64).saturating_mul(dies)
 }
 
 /// The subdirectories whose names are numbers, in order.

@@ -31,6 +31,7 @@ macro_rules! errnos {
             EOVERFLOW OVERFLOW = 75, "value too large";
             EOPNOTSUPP OPNOTSUPP = 95, "not supported";
             EADDRINUSE ADDRINUSE = 98, "address range already in use";
+            ENOTSUPP NOTSUPP = 524, "not supported by this driver";
         }
     };
 }

@@ -104,8 +104,10 @@ impl Users {
             kind: new.kind,
             ring_va: new.ring_va,
             ring_bytes: new.ring_bytes,
-            rptr_va: new.rptr_va,
-            wptr_va: new.wptr_va,
+            // The registers have no low bits. A program may give any address, and a queue that
+            // cannot be made would stop the driver's own ring.
+            rptr_va: new.rptr_va & !7,
+            wptr_va: new.wptr_va & !7,
             doorbell,
             enabled: true,
         };

@@ -48,7 +48,10 @@ fn dispatch(process: &Arc<Process>, command: Command, arg: CpuVa) -> Result {
     if command.kind() != c::TYPE {
         return Err(Errno::ENOTTY.into());
     }
-    let call = Call { process, command, arg };
+    // As KFD: the call's own direction counts, whatever the word says.
+    let row = c::ALL.iter().find(|known| known.command.number() == command.number());
+    let direction = row.map_or(command.direction(), |known| known.command.direction());
+    let call = Call { process, command, arg, direction };
     if command == ALLOC_MEMORY_OF_GPU_BATCH {
         return call.with(|a: &mut AllocMemoryOfGpuBatchArgs| {
             a.handle = super::batch::alloc_batch(process, a)?.handle;
@@ -319,6 +322,10 @@ fn apertures(process: &Process, args: &mut process::GetProcessAperturesArgs) -> 
 
 fn apertures_new(process: &Process, args: &mut process::GetProcessAperturesNewArgs) -> Result {
     let all = process.gpu_count();
+    // As KFD: room for more than there are nodes, the CPUs' one among them, is a mistake.
+    if args.num_of_nodes as usize > all.saturating_add(1) {
+        return Err(Errno::EINVAL.into());
+    }
     let count = (args.num_of_nodes as usize).min(all);
     for gpu in 0..count {
         let offset = (gpu as u64).checked_mul(size_of::<process::ProcessDeviceApertures>() as u64);
@@ -335,10 +342,14 @@ struct Call<'a> {
     process: &'a Arc<Process>,
     command: Command,
     arg: CpuVa,
+    direction: Direction,
 }
 
+/// Zeroes for the end of a result that is longer than this driver's.
+const ZEROES: [u8; 64] = [0; 64];
+
 impl Call<'_> {
-    /// Copies the argument in, runs `f`, copies it back.
+    /// Copies the argument in if it has any input, runs `f`, copies it back if it has any result.
     fn with<T: Pod>(&self, f: impl FnOnce(&mut T) -> Result) -> Result {
         let mut value = T::zeroed();
         let declared = self.command.size();
@@ -349,8 +360,10 @@ impl Call<'_> {
             None => mm.read(self.arg, bytes),
         };
         let write = |bytes: &[u8]| mm.write(self.arg, bytes.get(..declared).unwrap_or(bytes));
-        read(value.as_bytes_mut()).map_err(bad_pointer)?;
-        let returns = matches!(self.command.direction(), Direction::Read | Direction::ReadWrite);
+        if self.direction != Direction::Read {
+            read(value.as_bytes_mut()).map_err(bad_pointer)?;
+        }
+        let returns = matches!(self.direction, Direction::Read | Direction::ReadWrite);
         if returns {
             // Where the result cannot go, nothing must have been done: the caller would never learn
             // its handle.
@@ -360,7 +373,22 @@ impl Call<'_> {
         if returns {
             write(value.as_bytes()).map_err(bad_pointer)?;
         }
+        if self.direction == Direction::Read {
+            // As KFD, which has no input to give back there.
+            self.clear(size_of::<T>()).map_err(bad_pointer)?;
+        }
         result
+    }
+
+    /// Clears the argument from `at` on.
+    fn clear(&self, mut at: usize) -> Result {
+        while let Some(left) = self.command.size().checked_sub(at).filter(|left| *left > 0) {
+            let piece = ZEROES.get(..left.min(ZEROES.len())).unwrap_or_default();
+            let to = self.arg.checked_add(at as u64).ok_or(Errno::EFAULT)?;
+            self.process.mm().write(to, piece)?;
+            at = at.saturating_add(ZEROES.len());
+        }
+        Ok(())
     }
 
     fn svm(&self) -> Result {

@@ -46,6 +46,14 @@ pub struct Allocated {
     pub mmap_offset: u64,
 }
 
+/// The GPU that a handle has in its upper half.
+const fn handle_gpu(handle: u64) -> u32 {
+    // 32 bits remain.
+    #[allow(clippy::cast_possible_truncation)]
+    let id = (handle >> 32) as u32;
+    id
+}
+
 const fn refuse<T>(errno: Errno, reason: Reason) -> Result<T> {
     Err(Error::new(errno, reason))
 }
@@ -287,7 +295,9 @@ pub(crate) fn map(process: &Process, handle: u64, array: u64, count: u32, done: 
         return Err(Errno::EINVAL.into());
     }
     let ids = device_ids(process, array, count)?;
-    let bo = process.bo(handle)?;
+    // Other calls say EINVAL to a number that is none.
+    process.kfd().device(handle_gpu(handle))?;
+    let bo = process.bo(handle).map_err(|error| Error { errno: Errno::ENOMEM, ..error })?;
     for id in ids.iter().take(count as usize).skip(*done as usize) {
         os::interrupted()?;
         let device = process.kfd().device(*id)?;

@@ -62,7 +62,8 @@ pub(crate) fn create_queue(process: &Arc<Process>, args: &mut abi::CreateQueueAr
         abi::QUEUE_TYPE_SDMA | abi::QUEUE_TYPE_SDMA_XGMI | abi::QUEUE_TYPE_SDMA_BY_ENG_ID => QueueKind::Sdma,
         abi::QUEUE_TYPE_COMPUTE_AQL => QueueKind::Aql,
         abi::QUEUE_TYPE_COMPUTE => QueueKind::Pm4,
-        _ => return Err(Errno::EINVAL.into()),
+        // KFD's answer, which is a number of the kernel's own.
+        _ => return Err(Errno::ENOTSUPP.into()),
     };
     let device = process.kfd().device(args.gpu_id)?.clone();
     let unbound = |e: Error| Error { errno: Errno::ESRCH, ..e };
@@ -222,6 +223,8 @@ pub(crate) fn alloc_gws(process: &Process, args: &mut abi::AllocQueueGwsArgs) ->
     let mut inner = process.lock();
     let gpu = inner.queues.queues.get(args.queue_id).ok_or(Errno::EINVAL)?.vm.device().id();
     let taken = inner.queues.queues.iter().any(|(_, queue)| queue.gws && queue.vm.device().id() == gpu);
+    // As in KFD also where the call fails from here on.
+    args.first_gws = 0;
     match (args.num_gws, taken) {
         (0, false) => return Err(Errno::EINVAL.into()),
         (1.., true) => return Err(Errno::EBUSY.into()),
@@ -229,7 +232,6 @@ pub(crate) fn alloc_gws(process: &Process, args: &mut abi::AllocQueueGwsArgs) ->
     }
     let queue = inner.queues.queues.get_mut(args.queue_id).ok_or(Errno::EINVAL)?;
     queue.gws = args.num_gws != 0;
-    args.first_gws = 0;
     Ok(())
 }
 

@@ -345,6 +345,10 @@ impl Process {
     /// while there are queues. ENOMEM if the SVM memory exceeds the limit, because all of it counts
     /// while retry is off.
     pub fn set_xnack(self: &Arc<Self>, on: bool) -> Result {
+        // As in KFD queues come first, also where nothing would change.
+        if !self.lock().queues.is_empty() {
+            return Err(Errno::EBUSY.into());
+        }
         if on && !self.can_xnack() {
             return Err(Errno::EPERM.into());
         }

@@ -107,7 +107,11 @@ impl Machine<'_> {
     /// The sink's first.
     pub fn render<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
         sink.enter(Name::Word(c"topology"))?;
-        sink.file(c"generation_id", &Line(1))?;
+        // AMD's driver counts up when it has found the processors, with each GPU, and when it says
+        // of a GPU that it has SVM.
+        let gpus = self.gpus.len() as u64;
+        let steps = if self.svm { 2 } else { 1 };
+        sink.file(c"generation_id", &Line(gpus.saturating_mul(steps).saturating_add(1)))?;
         sink.file(c"system_properties", &node::System)?;
         sink.enter(Name::Word(c"nodes"))?;
         let nodes = u32::try_from(self.gpus.len()).unwrap_or(0) + 1;

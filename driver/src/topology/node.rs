@@ -148,6 +148,8 @@ impl Display for Node<'_> {
                     ("num_sdma_xgmi_engines", 0),
                     ("num_sdma_queues_per_engine", 0),
                     ("num_cp_queues", 0),
+                    ("cwsr_size", 0),
+                    ("ctl_stack_size", 0),
                     ("max_engine_clk_ccompute", 0),
                 ],
             );

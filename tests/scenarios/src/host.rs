@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whose KFD it is: a machine's in this process, or the system's. The system's may be AMD's
-//! ([`Host::is_stock`]), which lacks vkfd's own calls: scenarios that need one are skipped.
+//! ([`Host::Stock`]), which lacks vkfd's own calls: scenarios that need one are skipped.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use vkfd_client::{Client, Embedded, Machine, Transport};
+use vkfd_client::{Client, DevKfd, Embedded, Machine, Transport};
 use vkfd_driver::os::fault_injection;
 
 use crate::verdict::Stop;
@@ -17,13 +17,41 @@ pub enum Host {
     InProcess(Machine),
     /// The system's, by the path of its device file.
     Device(PathBuf),
+    /// AMD's.
+    Stock(Stock),
+}
+
+/// AMD's driver, which has one process for an address space, with one VM on each GPU. So the first
+/// client and all else that is no process beside it share one open file.
+///
+/// Lock: `first` guards the opening; a leaf.
+pub struct Stock {
+    path: PathBuf,
+    first: Mutex<Option<Arc<DevKfd>>>,
+}
+
+impl Stock {
+    /// The open file, and whether it has just been opened.
+    fn first(&self) -> Result<(Arc<DevKfd>, bool), Stop> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &*first {
+            return Ok((open.clone(), false));
+        }
+        let open = Arc::new(DevKfd::open(&self.path)?);
+        *first = Some(open.clone());
+        Ok((open, true))
+    }
 }
 
 impl Host {
     /// The system's, if `VKFD_DEVICE` names it.
     #[must_use]
     pub fn of_the_system() -> Option<Self> {
-        std::env::var_os("VKFD_DEVICE").map(|path| Self::Device(path.into()))
+        let path = PathBuf::from(std::env::var_os("VKFD_DEVICE")?);
+        Some(match Self::is_stock() {
+            true => Self::Stock(Stock { path, first: Mutex::new(None) }),
+            false => Self::Device(path),
+        })
     }
 
     /// Whether the system's is AMD's.
@@ -41,9 +69,12 @@ impl Host {
     pub fn open(&self, xnack: bool) -> Result<Client, Stop> {
         let client = match self {
             Self::InProcess(machine) => Client::on(machine)?,
-            // A process beside that of the address space has neither userptr nor SVM there.
-            Self::Device(path) if Self::is_stock() => Client::open_at(path)?,
             Self::Device(path) => Client::open_apart(path)?,
+            // A process beside that of the address space has neither userptr nor SVM there.
+            Self::Stock(stock) => match stock.first()? {
+                (first, true) => Client::with_transport(first)?,
+                (_, false) => Client::open_apart(&stock.path)?,
+            },
         };
         if xnack {
             if !client.caps().xnack {
@@ -54,13 +85,22 @@ impl Host {
         Ok(client)
     }
 
-    /// A way to it without a client: nothing has been called yet.
+    /// A way to it without a client: nothing has been called yet. AMD's is the one that the first
+    /// client has.
     pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Stop> {
         Ok(match self {
             Self::InProcess(machine) => Arc::new(Embedded::open(machine)?),
-            Self::Device(path) if Self::is_stock() => Arc::new(vkfd_client::DevKfd::open(path)?),
-            Self::Device(path) => Arc::new(vkfd_client::DevKfd::open_apart(path)?),
+            Self::Device(path) => Arc::new(DevKfd::open_apart(path)?),
+            Self::Stock(stock) => stock.first()?.0,
         })
+    }
+
+    /// As [`Host::transport`], of another process object.
+    pub(crate) fn transport_beside(&self) -> Result<Arc<dyn Transport>, Stop> {
+        match self {
+            Self::Stock(stock) => Ok(Arc::new(DevKfd::open_apart(&stock.path)?)),
+            Self::InProcess(_) | Self::Device(_) => self.transport(),
+        }
     }
 
     /// Waits until the driver has been notified of every change that was made by calls which have
@@ -80,7 +120,7 @@ impl Host {
     pub fn fail_nth<R>(&self, n: u64, call: impl FnOnce() -> R) -> Result<(R, bool), Stop> {
         match self {
             Self::InProcess(_) => Ok(fault_injection::fail_nth(n, call)),
-            Self::Device(_) => kernel_fail_nth(n, call),
+            Self::Device(_) | Self::Stock(_) => kernel_fail_nth(n, call),
         }
     }
 }

@@ -13,6 +13,7 @@ mod verdict;
 
 mod abi;
 mod beside;
+pub mod calls;
 pub mod coherence;
 mod engine;
 mod failure;

@@ -148,6 +148,22 @@ impl Request {
     }
 }
 
+/// Checks what the driver says of the last call, which has failed, if it says anything, and that
+/// there is no object.
+pub(crate) fn nothing_made(
+    client: &Client,
+    errno: Errno,
+    reason: u32,
+    range: Option<u64>,
+    what: &str,
+) -> Result<(), Stop> {
+    if client.caps().vkfd {
+        explained(&last_error(client)?, errno, reason, range, what)?;
+        ensure_eq!(client.snapshot()?.bos, 0, "{what}: BOs left");
+    }
+    Ok(())
+}
+
 /// Checks what the driver said of a failed call.
 pub(crate) fn explained(
     last: &LastErrorArgs,

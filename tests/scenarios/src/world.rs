@@ -83,6 +83,14 @@ impl WorldSpec {
         (self.sabotage == Switches::NONE).then(|| options.join(" "))
     }
 
+    /// AMD's driver has no options that could make it so.
+    fn of_stock(&self) -> Result<(), Stop> {
+        if self.module_options().is_none_or(|options| !options.is_empty()) {
+            return Err(Stop::Skip("needs an option of vkfd's driver".into()));
+        }
+        Ok(())
+    }
+
     fn machine(&self) -> Result<Machine, Stop> {
         let mut options = MachineOptions { gpus: self.gpus, vram_bytes: self.vram_bytes, ..MachineOptions::default() };
         if self.per_range_windows {
@@ -135,16 +143,7 @@ impl World {
     ///
     /// [`Stop::Skip`] when the system's KFD is not like that.
     pub fn new(spec: WorldSpec) -> Result<Self, Stop> {
-        let host = match Host::of_the_system() {
-            None => Host::InProcess(spec.machine()?),
-            Some(device) => {
-                let options = spec.module_options();
-                module::with_options(
-                    &options.ok_or(Stop::Skip("only a driver in this process can be broken".into()))?,
-                )?;
-                device
-            }
-        };
+        let host = Self::host(&spec)?;
         let client = host.open(spec.xnack)?;
         let gpus = client.gpus().len();
         if gpus < usize::try_from(spec.gpus)? {
@@ -152,6 +151,31 @@ impl World {
         }
         let engines = Mutex::new((0..gpus).map(|_| None).collect());
         Ok(Self { engines, client, host, spec })
+    }
+
+    fn host(spec: &WorldSpec) -> Result<Host, Stop> {
+        match Host::of_the_system() {
+            None => Ok(Host::InProcess(spec.machine()?)),
+            Some(stock @ Host::Stock(_)) => {
+                spec.of_stock()?;
+                Ok(stock)
+            }
+            Some(device) => {
+                let options = spec.module_options();
+                module::with_options(
+                    &options.ok_or(Stop::Skip("only a driver in this process can be broken".into()))?,
+                )?;
+                Ok(device)
+            }
+        }
+    }
+
+    /// A process in which nothing has been called, and its first GPU.
+    pub(crate) fn unbound(spec: WorldSpec) -> Result<(Arc<dyn Transport>, GpuId, Host), Stop> {
+        let host = Self::host(&spec)?;
+        let transport = host.transport()?;
+        let gpu = transport.topology()?.iter().find_map(|node| node.gpu.as_ref().map(|gpu| gpu.id));
+        Ok((transport, gpu.ok_or(Stop::Skip("there is no GPU".into()))?, host))
     }
 
     /// The first process.
@@ -184,6 +208,11 @@ impl World {
         self.client.gpus()[i].id
     }
 
+    /// As [`World::transport`], of another process object than the client's.
+    pub(crate) fn transport_beside(&self) -> Result<Arc<dyn Transport>, Stop> {
+        self.host.transport_beside()
+    }
+
     /// Skips the scenario when the driver is not notified of such a change.
     ///
     /// # Errors
@@ -212,7 +241,7 @@ impl World {
     pub fn sees_files(&self) -> bool {
         match &self.host {
             Host::InProcess(machine) => machine.capabilities().files,
-            Host::Device(_) => true,
+            Host::Device(_) | Host::Stock(_) => true,
         }
     }
 

@@ -111,8 +111,8 @@ fn free() -> Result<(), Stop> {
         raw::free(client, handle)?;
         ensure_eq!(raw::free(client, handle), Err(Errno::INVAL), "freed twice");
         ensure_eq!(raw::last_error(client)?.reason, vkfd::REASON_BAD_HANDLE);
-        ensure_eq!(raw::map(client, handle, &[gpu], 0).1, Err(Errno::INVAL), "mapped after it was freed");
-        ensure_eq!(raw::unmap(client, handle, &[gpu], 0).1, Err(Errno::INVAL), "unmapped after it was freed");
+        ensure_eq!(raw::map(client, handle, &[gpu], 0).1, Err(Errno::NOMEM), "mapped after it was freed");
+        ensure_eq!(raw::unmap(client, handle, &[gpu], 0).1, Err(Errno::NOMEM), "unmapped after it was freed");
     }
     ensure_eq!(client.snapshot()?.bos, 0);
     drop(window);
@@ -125,8 +125,11 @@ fn arguments() -> Result<(), Stop> {
     ensure_eq!(raw::map(client, handle, &[], 0), (0, Err(Errno::INVAL)), "no GPU");
     ensure_eq!(raw::map(client, handle, &[gpu], 2), (2, Err(Errno::INVAL)), "more done than there are");
     ensure_eq!(raw::unmap(client, handle, &[], 0), (0, Err(Errno::INVAL)), "no GPU");
-    for wrong in [0, handle + 1, u64::MAX, handle >> 32] {
-        ensure_eq!(raw::map(client, wrong, &[gpu], 0).1, Err(Errno::INVAL), "handle {wrong:#x}");
+    // As KFD: EINVAL for a GPU that is none, ENOMEM for a number that is none.
+    let (none, nothing) = (Errno::INVAL, Errno::NOMEM);
+    for (wrong, errno) in [(0, none), (handle + 1, nothing), (u64::MAX, none), (handle >> 32, none)] {
+        ensure_eq!(raw::map(client, wrong, &[gpu], 0).1, Err(errno), "handle {wrong:#x}");
+        ensure_eq!(raw::unmap(client, wrong, &[gpu], 0).1, Err(errno), "handle {wrong:#x}");
     }
     // The list ends where the mapping does. It is copied first, so no GPU is mapped.
     let list = Memory::anonymous(2 * PAGE)?;

@@ -38,12 +38,9 @@ fn checks() -> Result<(), Stop> {
     let (va, cpu) = (window.whole().start, memory.whole().start);
     let fail = |va, size, cpu, gpu, flags, errno, reason, range: Option<u64>| {
         let result = raw::alloc(client, va, size, cpu, gpu, flags);
-        let last = raw::last_error(client)?;
         let what = format!("ALLOC of {size:#x} bytes at {cpu:#x}, flags {flags:#x}");
         ensure_eq!(result, Err(errno), "{what}");
-        raw::explained(&last, errno, reason, range, &what)?;
-        ensure_eq!(client.snapshot()?.bos, 0, "{what}: BOs left");
-        Ok::<(), Stop>(())
+        raw::nothing_made(client, errno, reason, range, &what)
     };
     let zero = vkfd::REASON_ZERO_OR_UNALIGNED;
     fail(va, 0, cpu, gpu, USERPTR, Errno::INVAL, zero, None)?;
@@ -88,7 +85,9 @@ fn gpu_addresses() -> Result<(), Stop> {
         for (page, pages) in [(2, 2), (1, 2), (3, 2), (1, 4), (2, 1)] {
             let result = alloc(page, pages, flags);
             ensure_eq!(result, Err(Errno::ADDRINUSE), "pages {page}+{pages}, flags {flags:#x}");
-            ensure_eq!(raw::last_error(client)?.reason, vkfd::REASON_GPU_RANGE_BUSY);
+            if client.caps().vkfd {
+                ensure_eq!(raw::last_error(client)?.reason, vkfd::REASON_GPU_RANGE_BUSY);
+            }
         }
     }
     let below = alloc(0, 2, ALLOC_MEM_FLAGS_VRAM)?;

@@ -2,12 +2,16 @@
 //! Runs scenarios against a KFD: the one in this process, or with `VKFD_DEVICE` the system's.
 
 use std::io::Write;
-use std::process::ExitCode;
-use std::time::Instant;
+use std::process::{self, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use serde::Serialize;
-use vkfd_scenarios::{Host, Scenario, Stop};
+use serde::{Deserialize, Serialize};
+use vkfd_scenarios::{calls, Host, Scenario, Stop};
+
+/// Seconds that a scenario may take in a process of its own.
+const LIMIT: u64 = 120;
 
 /// Scenarios for a KFD with batch userptr.
 #[derive(Parser)]
@@ -30,6 +34,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Makes calls that are right and calls that are wrong, and says what came of each, to compare
+    /// one KFD with another. One JSON object a line.
+    Calls {
+        /// Runs only the sequences whose name contains this.
+        filter: Option<String>,
+        /// Only the sequence of just this name, in this process.
+        #[arg(long, hide = true)]
+        exactly: bool,
+    },
     /// Runs scenarios; fails if one fails.
     Run {
         /// Runs only those whose name contains this.
@@ -40,6 +53,13 @@ enum Command {
         /// One JSON object a line.
         #[arg(long)]
         json: bool,
+        /// Only the scenario of just this name.
+        #[arg(long, hide = true)]
+        exactly: bool,
+        /// Each in a process of its own, which is ended after this many seconds. On AMD's driver,
+        /// which has one process for an address space, that is always done.
+        #[arg(long)]
+        apart: Option<u64>,
     },
 }
 
@@ -49,10 +69,10 @@ struct Entry {
     about: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Outcome {
-    name: &'static str,
-    result: &'static str,
+    name: String,
+    result: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     seconds: f64,
@@ -68,7 +88,59 @@ fn run(scenario: &Scenario) -> Outcome {
             // The panic's own message has gone to the standard error output.
             Err(_) => ("failed", Some("it panicked".into())),
         };
-    Outcome { name: scenario.name, result, reason, seconds: start.elapsed().as_secs_f64() }
+    let seconds = start.elapsed().as_secs_f64();
+    Outcome { name: scenario.name.into(), result: result.into(), reason, seconds }
+}
+
+/// Runs this program again with other arguments, for some time at most: what it has printed, or how
+/// it has ended.
+fn again(arguments: &[&str], limit: Duration) -> anyhow::Result<Result<String, String>> {
+    let start = Instant::now();
+    let program = std::env::current_exe()?;
+    let mut child = process::Command::new(program).args(arguments).stdout(Stdio::piped()).spawn()?;
+    let out = child.stdout.take().map(|out| std::thread::spawn(|| std::io::read_to_string(out)));
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if start.elapsed() > limit => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Err(format!("not done after {} s", limit.as_secs())));
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let said = out.and_then(|out| out.join().ok()).transpose()?.unwrap_or_default();
+    Ok(if said.is_empty() { Err(format!("it died: {status}")) } else { Ok(said) })
+}
+
+/// Runs a scenario in a process of its own.
+fn run_apart(scenario: &Scenario, limit: Duration) -> anyhow::Result<Outcome> {
+    let start = Instant::now();
+    let said = again(&["run", scenario.name, "--exactly", "--json"], limit)?;
+    let outcome = said.and_then(|said| {
+        let outcome = said.lines().find_map(|line| serde_json::from_str(line).ok());
+        outcome.ok_or_else(|| format!("it says {said:?}"))
+    });
+    Ok(outcome.unwrap_or_else(|reason| {
+        let seconds = start.elapsed().as_secs_f64();
+        Outcome { name: scenario.name.into(), result: "failed".into(), reason: Some(reason), seconds }
+    }))
+}
+
+/// Runs sequences of calls, each in a process of its own.
+fn run_calls(out: &mut impl Write, filter: Option<&str>) -> anyhow::Result<()> {
+    for sequence in calls::ALL.iter().filter(|sequence| filter.is_none_or(|part| sequence.name.contains(part))) {
+        match again(&["calls", sequence.name, "--exactly"], Duration::from_secs(LIMIT))? {
+            Ok(said) => write!(out, "{said}")?,
+            Err(reason) => {
+                let (step, call) = (format!("{}/the end", sequence.name), "the sequence".to_owned());
+                writeln!(out, "{}", serde_json::to_string(&calls::Line { step, call, result: reason })?)?;
+            }
+        }
+        out.flush()?;
+    }
+    Ok(())
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -87,12 +159,38 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run { filter, times, json } => {
-            let wanted = |s: &Scenario| filter.as_ref().is_none_or(|f| s.name.contains(f.as_str()));
+        Command::Calls { filter: Some(name), exactly: true } => {
+            let sequence = calls::ALL.iter().find(|sequence| sequence.name == name);
+            let sequence = sequence.with_context(|| format!("there is no sequence {name}"))?;
+            match calls::run(sequence) {
+                Ok(lines) => {
+                    for line in lines {
+                        writeln!(out, "{}", serde_json::to_string(&line)?)?;
+                    }
+                    Ok(ExitCode::SUCCESS)
+                }
+                Err(Stop::Skip(reason)) => anyhow::bail!("{reason}"),
+                Err(Stop::Fail(error)) => Err(error),
+            }
+        }
+        Command::Calls { filter, .. } => {
+            run_calls(&mut out, filter.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run { filter, times, json, exactly, apart } => {
+            let wanted = |s: &Scenario| match &filter {
+                Some(name) if exactly => s.name == name,
+                Some(part) => s.name.contains(part.as_str()),
+                None => true,
+            };
+            let apart = apart.or((Host::is_stock() && !exactly).then_some(LIMIT)).map(Duration::from_secs);
             let mut counts = [0_u32; 3];
             let scenarios: Vec<_> = vkfd_scenarios::runnable().into_iter().filter(wanted).collect();
             for scenario in (0..times).flat_map(|_| &scenarios) {
-                let outcome = run(scenario);
+                let outcome = match apart {
+                    Some(limit) => run_apart(scenario, limit)?,
+                    None => run(scenario),
+                };
                 counts[["passed", "skipped", "failed"].iter().position(|r| *r == outcome.result).unwrap_or(2)] += 1;
                 if json {
                     writeln!(out, "{}", serde_json::to_string(&outcome)?)?;

@@ -8,9 +8,11 @@
 //! device's account of itself. That has the last accesses, which name what a driver that hangs
 //! waits for.
 
+mod calls;
 mod machine;
 mod parts;
 mod programs;
+mod scenarios;
 mod topology;
 
 use std::collections::BTreeSet;
@@ -21,7 +23,9 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use vkfd_guest::{Ending, Record, Stream};
 
+use super::programs::{Programs, SCENARIOS};
 use super::progress::minutes;
+use crate::cargo::Build;
 use crate::clients::rocminfo;
 use crate::debian;
 use crate::{tree, Verdict};
@@ -46,7 +50,7 @@ pub struct Args {
     keep_log: bool,
 }
 
-#[derive(Subcommand, Clone, Copy, PartialEq, Eq)]
+#[derive(Subcommand, Clone, PartialEq, Eq)]
 enum Action {
     /// The driver probes; its rings work; its topology is compared with vkfd's
     Probe {
@@ -58,6 +62,23 @@ enum Action {
     Rocminfo,
     /// The same, and programs: scattered pages, SVM, ROCR's copies, HIP's copies and kernels
     Programs,
+    /// The same, and the scenario suite
+    Scenarios {
+        /// Only scenarios whose name contains this
+        filter: Option<String>,
+    },
+    /// The same, rocminfo, and calls on both drivers, right and wrong ones: errors and results
+    Compare {
+        /// Write docs/amdgpu-calls.md
+        #[arg(long)]
+        write: bool,
+        /// Keep what each driver said in this directory
+        #[arg(long, value_name = "DIR")]
+        keep: Option<PathBuf>,
+        /// Boot nothing: compare what an earlier run has kept in this directory
+        #[arg(long, value_name = "DIR")]
+        from: Option<PathBuf>,
+    },
     /// Only get QEMU and the kernel
     Setup,
 }
@@ -74,9 +95,15 @@ const DEVICES: &str = "ls -l /dev/kfd /dev/dri/renderD128";
 const SETTLE: &str = "while [ -n \"$(ls /sys/class/kfd/kfd/proc)\" ]; do sleep 0.2; done; sleep 1";
 /// Accesses that are shown of a guest that did not come to its end.
 const LAST: usize = 24;
+/// Time for the scenario suite.
+const SUITE_SECONDS: u64 = 1800;
 const ROCMINFO: &str = "/usr/bin/rocminfo";
 
 pub fn run(args: &Args) -> Result<Verdict> {
+    if let Action::Compare { write, from: Some(directory), .. } = &args.action {
+        return compare_kept(directory, *write);
+    }
+    let suite = suite(&args.action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];
     let mut runs = Vec::new();
     let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match args.action {
@@ -94,6 +121,17 @@ pub fn run(args: &Args) -> Result<Verdict> {
         Action::Programs => {
             runs = programs::runs()?;
             ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
+        }
+        Action::Scenarios { .. } | Action::Compare { .. } => {
+            commands.push((&suite, SUITE_SECONDS));
+            let program = Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned();
+            let mut programs = vec![program];
+            if matches!(args.action, Action::Compare { .. }) {
+                debian::install(&["rocminfo"])?;
+                commands.push(("rocminfo", 120));
+                programs.push(ROCMINFO.into());
+            }
+            ("scenarios", programs, &[])
         }
     };
     for run in &runs {
@@ -120,7 +158,21 @@ pub fn run(args: &Args) -> Result<Verdict> {
             findings.push(format!("{}: its last line is {last:?} and not {:?}", run.command, run.last));
         }
     }
-    if matches!(args.action, Action::Rocminfo) {
+    if let Action::Compare { write, keep, .. } = &args.action {
+        let amd = output(&ran, &suite);
+        let text = calls::of_vkfd(&files[0])?;
+        if let Some(directory) = keep {
+            fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+            fs::write(directory.join("amd"), amd.join("\n")).context("keep what AMD's driver said")?;
+            fs::write(directory.join("vkfd"), &text).context("keep what vkfd's driver said")?;
+        }
+        let (amd, vkfd) = (calls::lines(amd.into_iter()), calls::lines(text.lines()));
+        findings.extend(calls::compare(&amd, &vkfd, &machine.kernel.version, *write)?);
+    }
+    if let Action::Scenarios { filter } = &args.action {
+        findings.extend(scenarios::judge(&output(&ran, &suite), filter.is_none())?);
+    }
+    if commands.iter().any(|(command, _)| *command == "rocminfo") {
         let agents = output(&ran, "rocminfo").iter().filter(|line| rocminfo::is_agent(line, "gfx90a")).count();
         println!("  rocminfo shows {agents} agent gfx90a");
         if agents != 1 {
@@ -137,8 +189,43 @@ pub fn run(args: &Args) -> Result<Verdict> {
     })
 }
 
+/// Compares what both drivers have said before.
+fn compare_kept(directory: &Path, write: bool) -> Result<Verdict> {
+    let read = |name: &str| {
+        let file = directory.join(name);
+        fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))
+    };
+    let (amd, vkfd) = (read("amd")?, read("vkfd")?);
+    let (amd, vkfd) = (calls::lines(amd.lines()), calls::lines(vkfd.lines()));
+    let (_, kernel) = parts::get()?;
+    let findings = calls::compare(&amd, &vkfd, &kernel.version, write)?;
+    Ok(if findings.is_empty() {
+        Verdict::Clean("all differences are agreed".into())
+    } else {
+        Verdict::Findings(findings)
+    })
+}
+
+/// The command that runs the suite.
+fn suite(action: &Action) -> String {
+    let arguments = match action {
+        Action::Compare { .. } => "calls".to_owned(),
+        Action::Scenarios { filter: Some(filter) } => format!("run --json {filter}"),
+        _ => "run --json".to_owned(),
+    };
+    format!("VKFD_DEVICE=/dev/kfd {} {arguments}", SCENARIOS.name)
+}
+
 fn show(record: &Record) {
     match record {
+        Record::Output { program, line, .. } if program.contains(SCENARIOS.name) => {
+            match scenarios::Scenario::read(line) {
+                Some(scenario) => println!("    {}", scenario.line()),
+                // A call.
+                None if line.starts_with('{') => {}
+                None => println!("    {line}"),
+            }
+        }
         Record::Booted { release } => println!("  booted {release}"),
         Record::Loaded { module, error: None } if module == parts::DRIVER => println!("  {module} is loaded"),
         Record::Output { program, line, .. } if ![topology::SHOW, "rocminfo"].contains(&program.as_str()) => {

@@ -17,16 +17,13 @@ use crate::tree;
 /// Prints the topology in the guest.
 pub const SHOW: &str = "cd /sys/class/kfd/kfd/topology && find . -type f | sort | \
                         while read file; do echo \"== $file\"; cat $file; done";
-/// Differences that are known: `PROPERTY: CAUSE: REASON`.
+/// Differences that are known: `PROPERTY: CAUSE: REASON`. What was vkfd's mistake is fixed.
 const AGREED: &str = "xtask/src/vm/amdgpu/topology.txt";
 /// The same for people.
 const PAGE: &str = "docs/amdgpu-topology.md";
 /// Why something is different.
-const CAUSES: [(&str, &str); 3] = [
-    ("vkfd", "vkfd's driver shows something else, on purpose"),
-    ("AMD", "AMD's driver is wrong"),
-    ("device", "the device, or the machine around it, does not have it"),
-];
+const CAUSES: [(&str, &str); 2] =
+    [("AMD", "AMD's driver is wrong"), ("device", "the device, or the machine around it, does not have it")];
 
 /// The values of a topology by the path of their file and their name.
 fn values<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<(&'a str, &'a str), &'a str> {
