@@ -296,7 +296,7 @@ impl Emit {
         let by = PAGE.trailing_zeros() - size_of::<Slot>().trailing_zeros();
         self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, by));
         // Accesses whose pages lie alike have other slots.
-        let apart = access.slot * 37 * size_of::<Slot>() & mask;
+        let apart = (access.slot * 37 * size_of::<Slot>()) & mask;
         self.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::R13D, apart as u32));
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::R13D, mask as u32));
     }
