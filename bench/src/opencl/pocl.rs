@@ -157,13 +157,14 @@ impl Pocl {
         done("kernel", status)?;
         for (index, buffer) in [&self.from, &self.to].into_iter().enumerate() {
             // SAFETY: a handle, which is copied.
-            let status =
-                unsafe { (functions.argument)(kernel, index as u32, size_of::<Handle>(), (&raw const *buffer).cast()) };
+            let status = unsafe {
+                (functions.argument)(kernel, number_of(index), size_of::<Handle>(), (&raw const *buffer).cast())
+            };
             done("argument", status)?;
         }
         for (index, number) in case.numbers.iter().enumerate() {
             // SAFETY: a number, which is copied.
-            let status = unsafe { (functions.argument)(kernel, index as u32 + 2, 4, (&raw const *number).cast()) };
+            let status = unsafe { (functions.argument)(kernel, number_of(index + 2), 4, (&raw const *number).cast()) };
             done("argument", status)?;
         }
         let (grid, group) = (case.grid.map(|items| items as usize), case.group.map(usize::from));
@@ -182,4 +183,9 @@ impl Pocl {
         done("read", status)?;
         Ok(time)
     }
+}
+
+/// An argument's number, of a handful.
+fn number_of(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }

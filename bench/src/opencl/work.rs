@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The nine kernels: sizes, data, and plain models of their results.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of work-items, halves of words, results in single precision"
+)]
 
 use anyhow::{ensure, Result};
 
