@@ -504,7 +504,7 @@ fn parts(
             place = seen.admit(&here).filter(|place| has_tail || *place == Where::Body);
         }
         match place {
-            // A region begins with what its strips do.
+            // A region begins with work of its strips.
             Some(Where::Tail) if segment.items.is_empty() => (segment, seen) = new(index + 1),
             Some(place) => segment.add(index, here, place),
             None => {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A region: the code of a segment, and how it is run.
 //!
-//! A region has two functions, and more if it has a tail. The *slice* does the scalar instructions, round after round, and
-//! copies the registers that change and that vector instructions read to a trace. The *strips* do
-//! the vector instructions: for each strip of lanes that has an active one, all rounds, with rows
-//! in host registers. The *tail* has a function for each store, which does it strip by strip, and
-//! for the scalar instructions between stores.
+//! A region has two functions, and more if it has a tail. The *slice* does the scalar instructions,
+//! round after round, and copies the registers that change and that vector instructions read to a
+//! trace. The *strips* do the vector instructions: for each strip of lanes that has an active one,
+//! all rounds, with rows in host registers. The *tail* has a function for each store, which does it
+//! strip by strip, and for the scalar instructions between stores.
 //!
 //! A round is complete or was not begun. When a scalar load misses in a later round, the slice is
 //! done again for the rounds before it; when it misses in the first one, nothing has happened. So

@@ -31,12 +31,12 @@ use work::{Case, Work, IN_BYTES, OUT_BYTES};
 
 /// Measure nine OpenCL kernels on the software GPU and by PoCL
 ///
-/// The kernels are an n-body simulation, a mix of integers, a tiled product of matrices,
-/// Mandelbrot's set, prices of options, a sum, a histogram, a matrix times a vector in double
-/// precision, and a stencil. PoCL, where it is installed (Debian: pocl-opencl-icd), compiles the
-/// same source for the processor. Both use all processors, take turns in each round, and have their
-/// results compared with a plain model. A speed relative to PoCL's is PoCL's time by the GPU's, in
-/// the same round.
+/// Five kernels compute much: an n-body simulation, a mix of integers, a tiled product of matrices,
+/// Mandelbrot's set, prices of options. Four move much: a sum, a histogram, a matrix times a vector
+/// in double precision, a stencil. PoCL, where it is installed (Debian: pocl-opencl-icd), compiles
+/// the same source for the processor. Both use all processors, take turns in each round, and have
+/// their results compared with a plain model. A speed relative to PoCL's is PoCL's time by the
+/// GPU's, in the same round.
 ///
 /// With --json the output is one object: schema (2), and version, host and parameters as of `vkfd
 /// bench userptr`. It has the lists targets (what, bound, measured, met), left_out (what, why) and

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Translated code among a block's steps: how it is asked for, entered and checked.
 //!
-//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region replaces the
-//! first step of its instructions. That step's own handler stays beside it, for waves whose MODE is
-//! not the usual one, and for a load that misses. So a region does all of its instructions, or the
-//! handlers do. When a store misses, the handlers go on with it. A loop is left after a chunk of rounds, and its block is run
-//! again: the budget and the gate are asked between chunks.
+//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region replaces the first
+//! step of its instructions. That step's own handler stays beside it, for waves whose MODE is not
+//! the usual one, and for a load that misses. So a region does all of its instructions, or the
+//! handlers do. When a store misses, the handlers go on with it. A loop is left after a chunk of
+//! rounds, and its block is run again: the budget and the gate are asked between chunks.
 //!
 //! Regions are part of their block: they go when its code has changed, or when the engine forgets.
 //! They are made where blocks are decoded, outside of the gate.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Memory and LDS for regions by themselves, and a plain model of what they do with them.
+//! Memory and LDS for regions by themselves, and a plain model of their accesses.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
 
 use super::{load, Waves};
