@@ -91,8 +91,8 @@ static void open_queue(struct queue *queue)
     queue->kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
     queue->render = open("/dev/dri/renderD128", O_RDWR | O_CLOEXEC);
     REQUIRE(queue->kfd >= 0 && queue->render >= 0);
-    struct aperture gpus[8];
-    struct apertures apertures = {.list = (uintptr_t)gpus, .count = 8};
+    struct aperture gpus[1];
+    struct apertures apertures = {.list = (uintptr_t)gpus, .count = 1};
     REQUIRE(ioctl(queue->kfd, APERTURES, &apertures) == 0 && apertures.count > 0);
     queue->gpu_id = gpus[0].gpu_id;
     struct acquire_vm vm = {.drm_fd = (uint32_t)queue->render, .gpu_id = queue->gpu_id};
