@@ -3,7 +3,7 @@
 //!
 //! The rules are those of the static check. Here the wave's own way is followed, over calls and
 //! indirect branches, and a vector instruction without active lanes uses no register. Nothing is
-//! allocated once a [`Live`] is made.
+//! allocated once a [`Live`] is made: GPU accesses, in which instructions run, must not allocate.
 //!
 //! Limits: of more than [`ROOM`] late registers the rest is not followed.
 
@@ -12,7 +12,7 @@ use vkfd_isa::{Inst, Target};
 use crate::class::Class;
 use crate::counter::{counts, events, wait, Kind, Late, State};
 use crate::register::Role;
-use crate::step::{step, Step};
+use crate::step::{prepare, step, Step};
 use crate::waits::{message, rule, How};
 
 pub use crate::counter::Wait as Waited;
@@ -71,18 +71,19 @@ pub struct Live(State);
 
 impl Default for Live {
     fn default() -> Live {
+        prepare();
         Live(State::fixed(ROOM))
     }
 }
 
 impl Live {
-    /// An instruction runs. `split`: the waves of a work-group may be on several compute units.
+    /// An instruction runs. `memory`: as FLAT, it reaches memory and not LDS.
     /// `active`: there are active lanes. The first register that it uses too early; no register is
     /// reported twice for one load.
-    pub fn run(&mut self, target: Target, Code(step): &Code, split: bool, active: bool) -> Option<Early> {
+    pub fn run(&mut self, target: Target, Code(step): &Code, memory: bool, active: bool) -> Option<Early> {
         let Live(state) = self;
         state.wait(wait(target, step));
-        let events = events(target, step, split);
+        let events = events(target, step, memory);
         let scalar = !step.class.intersects(Class::MEMORY | Class::VALU);
         let uses = scalar || active;
         let mut early = None;

@@ -91,6 +91,11 @@ const MASK: u8 = u8::MAX;
 
 static WIDTHS: LazyLock<[Vec<Widths>; 5]> = LazyLock::new(|| Target::ALL.map(widths));
 
+/// Makes the table. From then on [`step`] allocates nothing.
+pub(crate) fn prepare() {
+    LazyLock::force(&WIDTHS);
+}
+
 fn widths(target: Target) -> Vec<Widths> {
     let mut all = Vec::new();
     for encoding in encodings(target) {

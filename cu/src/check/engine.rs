@@ -139,7 +139,11 @@ impl Engine {
                 race.waits(wave.index, waits(wave.target, inst));
             }
             Ok(()) if invalidates(inst.op) => race.invalidates(wave.index),
-            Ok(()) if inst.op == Op::DsGwsBarrier => race.passes_all(wave.index, self.ledger.history().lock().now()),
+            // AMD's library invalidates no cache behind it on gfx9, and programs rely on that.
+            Ok(()) if inst.op == Op::DsGwsBarrier => {
+                race.passes_all(wave.index, self.ledger.history().lock().now());
+                race.invalidates(wave.index);
+            }
             _ => {}
         }
     }
@@ -191,7 +195,7 @@ impl Engine {
             }
             drop(history);
             if let Some(waits) = &mut waits {
-                waits.look(&seen, exec, &mut self.codes, &mut self.notes);
+                waits.look(&seen, (exec, !self.reaches.is_empty()), &mut self.codes, &mut self.notes);
             }
             if let Some(init) = &mut init {
                 let work = (&mut *self.init, &*self.map, &mut self.notes);

@@ -18,14 +18,14 @@ impl Waits {
         Waits((0..waves).map(|_| Live::default()).collect())
     }
 
-    /// An instruction has run, with these lanes.
-    pub(super) fn look(&mut self, seen: &Seen<'_>, exec: u64, codes: &mut Codes, notes: &mut Notes) {
+    /// An instruction has run, with these lanes. `memory`: it reached memory, from which a FLAT load
+    /// brings its result when vmcnt says so, whatever lgkmcnt says.
+    pub(super) fn look(&mut self, seen: &Seen<'_>, (exec, memory): (u64, bool), codes: &mut Codes, notes: &mut Notes) {
         if process().has(Switch::BlindWaits) {
             return;
         }
         let (Some(live), Some(code)) = (self.0.get_mut(usize::from(seen.wave)), codes.code(seen)) else { return };
-        // Programs whose groups are split over compute units are refused.
-        if let Some(early) = live.run(seen.target, code, false, exec != 0) {
+        if let Some(early) = live.run(seen.target, code, memory, exec != 0) {
             notes.add_early(seen, Rule::of(early.rule()), early);
         }
     }
