@@ -18,8 +18,8 @@ impl Waits {
         Waits((0..waves).map(|_| Live::default()).collect())
     }
 
-    /// An instruction has run, with these lanes. `memory`: it reached memory, from which a FLAT load
-    /// brings its result when vmcnt says so, whatever lgkmcnt says.
+    /// An instruction has run, with these lanes. `memory`: it reached memory, from which a FLAT
+    /// load brings its result when vmcnt says so, whatever lgkmcnt says.
     pub(super) fn look(&mut self, seen: &Seen<'_>, (exec, memory): (u64, bool), codes: &mut Codes, notes: &mut Notes) {
         if process().has(Switch::BlindWaits) {
             return;
