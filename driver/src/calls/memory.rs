@@ -47,11 +47,8 @@ pub struct Allocated {
 }
 
 /// The GPU that a handle has in its upper half.
-const fn handle_gpu(handle: u64) -> u32 {
-    // 32 bits remain.
-    #[allow(clippy::cast_possible_truncation)]
-    let id = (handle >> 32) as u32;
-    id
+fn handle_gpu(handle: u64) -> u32 {
+    u32::try_from(handle >> 32).unwrap_or(u32::MAX)
 }
 
 const fn refuse<T>(errno: Errno, reason: Reason) -> Result<T> {

@@ -543,7 +543,7 @@ impl Process {
         drop(removed);
     }
 
-    /// When a wait of a call for memory ends.
+    /// When a wait for memory ends that begins now.
     pub(crate) fn deadline(&self) -> Time {
         os::now().after(self.kfd().options().register_deadline)
     }

@@ -55,7 +55,7 @@ impl Process {
             let hit = inner.gpu_va.first_overlap(fault.va.0, fault.va.0.saturating_add(1));
             hit.and_then(|(start, _, number)| Some((start, inner.bos.get(number)?.clone())))
         };
-        let deadline = os::now().after(self.kfd().options().register_deadline);
+        let deadline = self.deadline();
         let served = match found {
             // No retry would find another entry.
             Some((_, bo)) if fault.executes() && bo.flags() & ALLOC_MEM_FLAGS_EXECUTABLE == 0 => Ok(false),
