@@ -33,12 +33,13 @@ pub struct Graph {
 }
 
 /// The text without comments and tests.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ")
 }
 
-fn is_word(c: char) -> bool {
+/// Whether a character is one of a name.
+pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::circles::circle;
+use crate::circles::{circle, code, is_word};
 
 /// The crates' sources, and the part of each that is looked at (empty for all).
 pub const SOURCES: [(&str, &str); 4] =
@@ -24,10 +24,6 @@ pub struct Files {
     part: &'static str,
     /// A module's path in the crate, and the paths in its file.
     modules: BTreeMap<Vec<String>, Vec<Vec<String>>>,
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
 }
 
 /// The paths that begin with `crate`, `super` or `self` in code without comments.
@@ -85,9 +81,7 @@ impl Files {
             return;
         }
         let module = module.strip_suffix("/mod").unwrap_or(module).split('/').map(Into::into).collect();
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-        let code: Vec<_> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-        self.modules.insert(module, paths(&code.join("\n")));
+        self.modules.insert(module, paths(&code(text)));
     }
 
     /// The module that a path in `from` leads into.
