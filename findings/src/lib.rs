@@ -33,4 +33,4 @@ pub use pattern::Pattern;
 pub use sarif::{sarif, Rule, Tool};
 pub use suppression::{BadLine, Suppressions};
 pub use text::text;
-pub use transport::{from_transport, to_transport, BadTransport};
+pub use transport::{from_transport, to_transport, BadTransport, Extent, Report};

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use vkfd_findings::{from_transport, json, sarif, text, Bounds, Findings, Pattern, Rule, Suppressions, Tool};
+use vkfd_findings::{from_transport, json, sarif, text, Bounds, Extent, Findings, Pattern, Rule, Suppressions, Tool};
 use vkfd_gpu::check::{rules, Checks};
 use vkfd_host::description::TOOLS_VARIABLE;
 
 use super::lines::Lines;
+use crate::format::{count, counted};
 
 /// Options of checks.
 #[derive(clap::Args)]
@@ -88,11 +89,14 @@ impl Args {
         lines: &Lines,
         code: ExitCode,
     ) -> Result<ExitCode> {
+        let mut extent = Extent::default();
         for entry in fs::read_dir(directory).context("cannot read what checks have found")? {
             let path = entry?.path();
             // One that was being written when its process was killed is not there under its name.
             if path.extension().is_none() {
-                for mut counted in from_transport(&fs::read_to_string(&path)?)? {
+                let report = from_transport(&fs::read_to_string(&path)?)?;
+                extent = extent.plus(report.extent);
+                for mut counted in report.findings {
                     lines.add(&mut counted.finding);
                     list.add_many(counted.finding, counted.count);
                 }
@@ -102,7 +106,9 @@ impl Args {
             fs::write(path, document + "\n").with_context(|| format!("cannot write {}", path.display()))
         };
         if let Some(path) = &self.check_json {
-            write(path, json(&list).to_string())?;
+            let mut document = json(&list);
+            document["checked"] = serde_json::json!(extent);
+            write(path, document.to_string())?;
         }
         if let Some(path) = &self.sarif {
             let rule = |(id, summary): (&str, &str)| Rule { id: id.into(), summary: summary.into(), help: None };
@@ -112,7 +118,12 @@ impl Args {
         }
         let report = text(&list);
         match report.is_empty() {
-            true => eprintln!("vkfd: --check {}: nothing found", self.checks()),
+            true if extent.launches == 0 => eprintln!("vkfd: --check {}: no kernel was launched", self.checks()),
+            true => {
+                let (of, waves) = (self.checks(), counted(extent.instructions, "wave instruction"));
+                let es = if extent.launches == 1 { "" } else { "es" };
+                eprintln!("vkfd: --check {of}: nothing found in {} launch{es} ({waves})", count(extent.launches));
+            }
             false => eprint!("{report}"),
         }
         Ok(match self.error_exitcode {

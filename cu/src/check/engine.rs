@@ -127,6 +127,7 @@ impl Engine {
             }
         };
         world.retired(done.into());
+        self.ledger.executed(done);
         exit
     }
 

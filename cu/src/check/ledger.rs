@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vkfd_findings::{Bounds, Finding, Findings, Outcome, Suppressions};
+use vkfd_findings::{Bounds, Extent, Finding, Findings, Outcome, Suppressions};
 
 /// Blocks and allocations that are known.
 const MOST: usize = 1 << 17;
@@ -194,6 +194,9 @@ pub struct Ledger {
     findings: Mutex<Findings>,
     /// Accesses to memory, for races.
     history: History,
+    /// Launches that were checked, and instructions of their waves.
+    launches: AtomicU64,
+    instructions: AtomicU64,
     /// Kernels that were read for hazards.
     read: Read,
     /// The checks want to know what was written.
@@ -217,6 +220,8 @@ impl Ledger {
             version: AtomicU64::new(1),
             findings: Mutex::new(Findings::new(Bounds::default(), Vec::new(), Suppressions::default())),
             history: History::new(),
+            launches: AtomicU64::new(0),
+            instructions: AtomicU64::new(0),
             read: Read::default(),
             init,
             path,
@@ -226,6 +231,15 @@ impl Ledger {
 
     pub(super) fn read(&self) -> &Read {
         &self.read
+    }
+
+    pub(super) fn launched(&self) {
+        self.launches.fetch_add(1, Relaxed);
+    }
+
+    /// Counts instructions. Nothing waits here: it may be called within the gate.
+    pub(super) fn executed(&self, instructions: u32) {
+        self.instructions.fetch_add(instructions.into(), Relaxed);
     }
 
     pub(super) fn history(&self) -> &History {
@@ -349,7 +363,9 @@ impl Ledger {
     pub fn write(&self) {
         if let Some(path) = self.path.as_ref().filter(|_| std::process::id() == self.process) {
             let findings = lock(&self.findings);
-            let text = vkfd_findings::to_transport(&findings);
+            let extent =
+                Extent { launches: self.launches.load(Relaxed), instructions: self.instructions.load(Relaxed) };
+            let text = vkfd_findings::to_transport(&findings, extent);
             let new = path.with_extension("new");
             // Errors are for nobody: the program has no part in this.
             let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));

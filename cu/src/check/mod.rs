@@ -161,6 +161,7 @@ struct Launched {
 pub fn watch(watch: &Arc<Watch>, launch: &Launch) -> Arc<dyn Watcher> {
     let waves = launch.groups().saturating_mul(launch.group_waves().into());
     let waves = u32::try_from(waves).unwrap_or(u32::MAX);
+    watch.ledger.launched();
     let first = if watch.races() { watch.ledger.history().launch(waves) } else { 0 };
     Arc::new(Launched { watch: watch.clone(), first, waves })
 }

@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
@@ -25,6 +24,7 @@ use super::memory::Memory;
 use super::report;
 use super::session::Session;
 use super::suite::{Control, Suite};
+use super::unit::Observed;
 use super::{Ready, SUITES};
 use crate::Verdict;
 
@@ -49,10 +49,10 @@ pub(crate) fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>) -> Result
             let broken = Machine::broken(sabotage, vkfd)?;
             let expectations = Expectations::read(suite.name())?.at(Place::Process, memory);
             let otherwise = |machine| {
-                let (suite, patience, seen_memory) = (*suite, Duration::MAX, AtomicUsize::new(0));
+                let (suite, patience, observed) = (*suite, Duration::MAX, Observed::default());
                 let (source, root, expected) = (&found.source, found.root.as_deref(), &expectations);
                 let session =
-                    Session { suite, source, root, target, machine, expected, cache, patience, memory, seen_memory };
+                    Session { suite, source, root, target, machine, expected, cache, patience, memory, observed };
                 let seen = session.unit_alone(unit)?;
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))

@@ -7,14 +7,16 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use rustix::process::{kill_process, Pid, Signal};
 
+use super::checked::{Checks, Files, SLOWER};
 use super::guest::Guest;
 use super::ran::Ran;
-use super::root::{Root, SHARED};
+use super::root::{Root, SHARED, WORK};
 use super::unit::{environment, Unit};
 use crate::cargo::{self, Build};
 
@@ -29,6 +31,8 @@ pub(crate) struct Vkfd {
     vkfd: PathBuf,
     /// What `VKFD_SABOTAGE` names.
     broken: Option<String>,
+    /// What programs' kernels are checked for, if they are.
+    checks: Option<Checks>,
 }
 
 /// How many machines have been served: each has a name of its own.
@@ -52,22 +56,27 @@ impl Drop for Server {
 
 impl Machine {
     /// The tree's own vkfd, built if need be, or the one that is named.
-    pub(crate) fn sound(vkfd: Option<&Path>) -> Result<Machine> {
-        Machine::of(Build::of_checks()?, vkfd, None)
+    pub(crate) fn sound(vkfd: Option<&Path>, checks: Option<Checks>) -> Result<Machine> {
+        Machine::of(Build::of_checks()?, vkfd, None, checks)
     }
 
     /// One that can be broken, the tree's own or the one that is named; nothing is if `sabotage` is
     /// empty.
     pub(crate) fn broken(sabotage: &str, vkfd: Option<&Path>) -> Result<Machine> {
-        Machine::of(Build::Checked, vkfd, Some(sabotage.into()))
+        Machine::of(Build::Checked, vkfd, Some(sabotage.into()), None)
     }
 
-    fn of(build: Build, vkfd: Option<&Path>, broken: Option<String>) -> Result<Machine> {
+    fn of(build: Build, vkfd: Option<&Path>, broken: Option<String>, checks: Option<Checks>) -> Result<Machine> {
         let vkfd = match vkfd {
             Some(vkfd) => vkfd.into(),
             None => cargo::program(build, "vkfd", "vkfd")?,
         };
-        Ok(Machine::Here(Vkfd { vkfd, broken }))
+        Ok(Machine::Here(Vkfd { vkfd, broken, checks }))
+    }
+
+    /// Whether programs' kernels are checked.
+    pub(crate) fn checks(&self) -> bool {
+        matches!(self, Machine::Here(Vkfd { checks: Some(_), .. }))
     }
 
     /// Runs a program in the directory that it was compiled to.
@@ -124,16 +133,18 @@ impl Machine {
             Machine::Here(here) => here.run_in_root(unit, root, program, &options, arguments, patience)?,
             Machine::Guest(guest) => guest.run(unit, Some((root, program)), &options, arguments, patience),
         };
-        unit.seen_memory.fetch_add(unit.memory.seen(&ran), Ordering::Relaxed);
+        unit.observed.memory.fetch_add(unit.memory.seen(&ran), Ordering::Relaxed);
         Ok(ran)
     }
 }
 
 impl Vkfd {
     fn run(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
-        let mut vkfd = Command::new(&self.vkfd);
-        vkfd.args(words(unit, options)).arg("--").arg(unit.program).args(arguments);
-        self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
+        self.checked(unit, unit.at, |checks| {
+            let mut vkfd = Command::new(&self.vkfd);
+            vkfd.args(words(unit, options)).args(checks).arg("--").arg(unit.program).args(arguments);
+            self.end(vkfd.current_dir(unit.at).envs(unit.environment.iter().copied()), patience)
+        })
     }
 
     fn run_served(&self, unit: &Unit<'_>, options: &[&str], arguments: &[&str], patience: Duration) -> Result<Ran> {
@@ -147,6 +158,7 @@ impl Vkfd {
     /// A machine of its own name that programs can join, with its socket below `place` instead of
     /// the usual directory.
     fn serve(&self, unit: &Unit<'_>, options: &[&str], place: Option<&Path>) -> Result<(String, Server)> {
+        ensure!(self.checks.is_none(), "{}: programs of a shared machine are not checked", unit.name);
         let name = format!("programs-{}-{}", std::process::id(), SERVED.fetch_add(1, Ordering::Relaxed));
         let mut serve = Command::new(&self.vkfd);
         serve.args(["serve", &name, "--target", unit.target]).args(options);
@@ -189,13 +201,29 @@ impl Vkfd {
         arguments: &[&str],
         patience: Duration,
     ) -> Result<Ran> {
-        let mut vkfd = Root::at(root).enter(&self.vkfd, unit.at, unit.source);
-        vkfd.args(words(unit, options)).arg("--").arg(program).args(arguments);
-        self.end(vkfd.envs(environment(unit)), patience)
+        self.checked(unit, Path::new(WORK), |checks| {
+            let mut vkfd = Root::at(root).enter(&self.vkfd, unit.at, unit.source);
+            vkfd.args(words(unit, options)).args(checks).arg("--").arg(program).args(arguments);
+            self.end(vkfd.envs(environment(unit)), patience)
+        })
+    }
+
+    /// Runs a program with the options for the checks of its kernels, if there are any, and keeps
+    /// what they find. The program sees its directory at `at`.
+    fn checked(&self, unit: &Unit<'_>, at: &Path, run: impl FnOnce(Vec<OsString>) -> Result<Ran>) -> Result<Ran> {
+        let Some(checks) = &self.checks else { return run(Vec::new()) };
+        let files = Files::of(unit)?;
+        let ran = run(files.options(checks, at))?;
+        let said = files.read(unit.at)?;
+        unit.observed.launches.fetch_add(said.launches, Ordering::Relaxed);
+        let found = said.findings.into_iter().map(|line| format!("{}: {line}", unit.name));
+        unit.observed.findings.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        Ok(ran)
     }
 
     /// Runs it to its end, or for as long as it may take.
     fn end(&self, vkfd: &mut Command, patience: Duration) -> Result<Ran> {
+        let patience = if self.checks.is_some() { patience.saturating_mul(SLOWER) } else { patience };
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", &patience.as_secs().to_string()]).arg(vkfd.get_program()).args(vkfd.get_args());
         for (name, value) in vkfd.get_envs() {

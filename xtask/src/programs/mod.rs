@@ -14,6 +14,7 @@
 mod built;
 mod cache;
 mod catch;
+mod checked;
 mod controls;
 mod cts;
 mod expected;
@@ -50,7 +51,6 @@ mod triton;
 mod unit;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
@@ -58,6 +58,7 @@ use anyhow::{ensure, Context, Result};
 #[cfg(test)]
 pub(crate) use self::cache::once;
 use self::cache::Cache;
+use self::checked::Checks;
 use self::expected::{Expectations, Place};
 use self::guest::Guest;
 use self::machine::Machine;
@@ -67,6 +68,7 @@ use self::select::{Selection, Shard};
 use self::session::Session;
 use self::source::{Found, Places, Source, Unpacked};
 use self::suite::Suite;
+use self::unit::Observed;
 use crate::debian;
 use crate::pattern::matches;
 use crate::vm::others::Like;
@@ -135,6 +137,12 @@ pub struct Args {
     /// What the programs' device memory is; for suites of packages of a newer Debian
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
+    /// Look for bugs in the programs' kernels, as `vkfd run --check LIST` does; each is a finding
+    ///
+    /// Programs run at least ten times as long. The file SUITE.accepted beside the expectations
+    /// names those that are known.
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["guest", "controls"])]
+    check: Option<String>,
     /// Print docs/results.md and the table of README.md, made from xtask/programs/results.toml; run
     /// nothing
     #[arg(long, conflicts_with_all = ["list", "controls", "propose", "json"])]
@@ -278,7 +286,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         debian::install(&wanted.copied().collect::<Vec<_>>())?;
         return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
-    let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref())).transpose()?;
+    let checks = args.check.clone().map(Checks);
+    let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref(), checks)).transpose()?;
     if args.script.is_some() {
         ensure!(!args.guest, "--script runs in the process");
         ensure!(ready.len() == 1, "--script runs in one suite's root, which is to be named");
@@ -300,9 +309,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;
             let root = root.as_deref();
-            let (memory, seen_memory) = (args.memory, AtomicUsize::new(0));
-            let session =
-                Session { suite, source, root, target, machine, expected, cache, patience, memory, seen_memory };
+            let (memory, observed) = (args.memory, Observed::default());
+            let session = Session { suite, source, root, target, machine, expected, cache, patience, memory, observed };
             if let Some(script) = &args.script {
                 let ran = session.script(script)?;
                 eprint!("{}", ran.stderr);

@@ -2,6 +2,7 @@
 //! A suite on a target: its programs are compiled, unless they are, and run, several at a time.
 
 use std::fs;
+use std::mem::take;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ use super::ran::Ran;
 use super::root::WORK;
 use super::select::{matches, Selection};
 use super::suite::{Case, Outcome, Suite};
-use super::unit::Unit;
+use super::unit::{Observed, Unit};
 
 /// What a program did not come to in the first guest is run in another.
 const BOOTS: usize = 3;
@@ -37,8 +38,7 @@ pub(crate) struct Session<'a> {
     /// No program is begun after so long.
     pub(crate) patience: Duration,
     pub(crate) memory: Memory,
-    /// How often programs were seen to have that memory.
-    pub(crate) seen_memory: AtomicUsize,
+    pub(crate) observed: Observed,
 }
 
 /// What a session showed.
@@ -52,7 +52,7 @@ pub(crate) struct Seen {
     pub(crate) took: Duration,
     pub(crate) in_guest: bool,
     pub(crate) memory: Memory,
-    /// What was wrong with the guest.
+    /// What was wrong with the guest, or with the programs' kernels.
     pub(crate) findings: Vec<String>,
 }
 
@@ -96,7 +96,14 @@ impl Session<'_> {
         seen.units.sort_unstable();
         seen.took = begun.elapsed();
         (seen.in_guest, seen.findings, seen.memory) = (in_guest, findings, self.memory);
-        match (self.memory, self.seen_memory.load(Ordering::Relaxed)) {
+        seen.findings.append(&mut take(&mut *self.observed.findings.lock().unwrap_or_else(PoisonError::into_inner)));
+        if self.machine.checks() {
+            match self.observed.launches.load(Ordering::Relaxed) {
+                0 => seen.findings.push("no launch of a kernel was checked".into()),
+                launches => println!("  {}, {}: {launches} launches were checked", self.suite.name(), self.target),
+            }
+        }
+        match (self.memory, self.observed.memory.load(Ordering::Relaxed)) {
             (Memory::Device, _) => {}
             (_, 0) => seen.findings.push("no program has had such memory".into()),
             (Memory::Oversubscribed, times) => {
@@ -178,7 +185,7 @@ impl Session<'_> {
         shared: &Path,
         run: impl FnOnce(&Unit<'_>) -> Result<T>,
     ) -> Result<Result<T, String>> {
-        let Session { suite, source, root, target, memory, expected, ref seen_memory, .. } = *self;
+        let Session { suite, source, root, target, memory, expected, ref observed, .. } = *self;
         let built = suite.built(source, name)?;
         let at = match built.as_deref().map(Path::parent) {
             None => self.cache.built(suite.name(), suite.kept_for(target), name),
@@ -188,6 +195,7 @@ impl Session<'_> {
         let (left_out, named) = (expected.left_out(name, target), expected.named(name));
         let unit = Unit {
             name,
+            suite: suite.name(),
             target,
             source,
             root,
@@ -197,7 +205,7 @@ impl Session<'_> {
             named: &named,
             environment: suite.environment(),
             memory,
-            seen_memory,
+            observed,
         };
         if built.is_some() {
             return run(&unit).map(Ok);

@@ -2,13 +2,15 @@
 //! A program of a suite.
 
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::Mutex;
 
 use super::memory::Memory;
 
 /// A program as it is compiled and run.
 pub(crate) struct Unit<'a> {
     pub(crate) name: &'a str,
+    pub(crate) suite: &'static str,
     pub(crate) target: &'a str,
     /// The suite's source.
     pub(crate) source: &'a Path,
@@ -25,8 +27,18 @@ pub(crate) struct Unit<'a> {
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// What its device memory is.
     pub(crate) memory: Memory,
-    /// How often programs were seen to have that memory.
-    pub(crate) seen_memory: &'a AtomicUsize,
+    pub(crate) observed: &'a Observed,
+}
+
+/// What was seen of a session's programs besides their verdicts.
+#[derive(Default)]
+pub(crate) struct Observed {
+    /// How often they had the memory that they were to have.
+    pub(crate) memory: AtomicUsize,
+    /// Launches of kernels that were checked.
+    pub(crate) launches: AtomicU64,
+    /// What checks of their kernels found, with the program's name.
+    pub(crate) findings: Mutex<Vec<String>>,
 }
 
 /// What is set when a program of a root runs.
