@@ -7,6 +7,7 @@
 
 mod check;
 mod directory;
+mod explore;
 mod forward;
 mod library;
 mod lines;
@@ -30,7 +31,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{ensure, Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vkfd_gpu::{Translate, VRAM_GRANULE};
+use vkfd_gpu::{Schedule, Translate, VRAM_GRANULE};
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE,
     MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE,
@@ -38,6 +39,8 @@ use vkfd_host::description::{
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
+
+use crate::report::Output;
 
 use self::directory::PrivateDirectory;
 use self::preset::Preset;
@@ -86,6 +89,15 @@ pub struct RunArgs {
     /// Record as JSON, an object a line; say what `--profile` and `--fidelity` say as one object
     #[arg(long, requires = "said")]
     json: bool,
+    /// Run the program in the usual order of its waves and in N others, until one changes what it
+    /// prints
+    ///
+    /// The program has a bug then: it lacks a barrier, or an atomic operation. The exit code is 1
+    /// if that is found, and else the program's. Each run is as with `--schedule`, and what the
+    /// program prints is not shown.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = [
+        "schedule", "forward", "shared", "said", "timeline", "summary"])]
+    explore: Option<u32>,
     #[command(flatten)]
     check: check::Args,
     /// The library to load, for tests
@@ -97,7 +109,7 @@ pub struct RunArgs {
 }
 
 /// What a machine elsewhere cannot be told or asked.
-const OF_THIS_PROCESS: [&str; 17] = [
+const OF_THIS_PROCESS: [&str; 18] = [
     "preset",
     "gpus",
     "target",
@@ -110,6 +122,7 @@ const OF_THIS_PROCESS: [&str; 17] = [
     "no_translate",
     "check_translation",
     "perf_map",
+    "schedule",
     "profile",
     "fidelity",
     "timeline",
@@ -164,6 +177,12 @@ pub struct MachineArgs {
     /// List translated code in /tmp/perf-PID.map, where perf finds the names of its samples
     #[arg(long)]
     perf_map: bool,
+    /// In which order waves run: `usual`, or `random:N`, which is another one for each number N
+    ///
+    /// The same number gives the same order: each GPU has one thread then, unless --threads says
+    /// otherwise. Nothing is translated. `vkfd run --explore` tries many.
+    #[arg(long, value_name = "ORDER", value_parser = schedule)]
+    schedule: Option<Schedule>,
 }
 
 /// Bytes in whole 2 MiB.
@@ -186,6 +205,11 @@ fn room(bytes: u64) -> Result<u64, String> {
         return Err(format!("a GPU has {least} to {most} of memory, in whole {least}"));
     }
     Ok(bytes)
+}
+
+/// An order of waves.
+fn schedule(text: &str) -> Result<Schedule, String> {
+    text.parse().map_err(|_| "expected usual, or random:N with a number N".into())
 }
 
 /// The targets, so that completions offer them.
@@ -220,7 +244,9 @@ impl MachineArgs {
             (false, true) => Translate::Off,
             (false, false) => machine.translate,
         };
-        machine.threads = self.threads.map_or(machine.threads, usize::from);
+        machine.schedule = self.schedule.unwrap_or(machine.schedule);
+        let threads = if machine.schedule == Schedule::Usual { machine.threads } else { 1 };
+        machine.threads = self.threads.map_or(threads, usize::from);
         machine.shape.units = self.cus.or(machine.shape.units);
         if let Some(units) = machine.shape.units {
             let most = machine.target.model().units;
@@ -251,6 +277,12 @@ pub fn run(args: &RunArgs) -> ExitCode {
     };
     if let Err(error) = program::check(&program) {
         return failed(CANNOT_RUN, &error);
+    }
+    if let Some(orders) = args.explore {
+        let own: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let bar = Output::new(false).progress("orders", u64::from(orders) + 2);
+        let explored = explore::explore(orders, &own, args.program.len(), &bar);
+        return explored.unwrap_or_else(|error| failed(FAILED, &error));
     }
     match start(args, &program, name, arguments) {
         Ok(code) => code,

@@ -13,6 +13,7 @@
 //! | `grid` | a launch: sizes, arguments, scratch; the initial state of a wave |
 //! | `workgroup` | waves and barriers of a workgroup on one thread |
 //! | `dispatch` | workgroups over threads: which runs next |
+//! | `schedule` | in which order groups and waves run |
 //! | `units` | a GPU's compute units: where each is, and what they have room for |
 //! | `residency` | the part of them that all launches under way have taken |
 //! | `spare` | registers of waves that have ended, for the next ones |
@@ -25,6 +26,7 @@ mod dispatch;
 mod grid;
 mod program;
 mod residency;
+mod schedule;
 mod spare;
 mod units;
 mod workgroup;
@@ -34,6 +36,7 @@ pub use dispatch::{Dispatch, Next};
 pub use grid::{Launch, Scratch, Sizes, Watcher, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
 pub use residency::Residency;
+pub use schedule::{Schedule, UnknownSchedule};
 pub use spare::free_spare;
 pub use units::Units;
 pub use workgroup::{Cause, Engine, Turn, Workgroup};

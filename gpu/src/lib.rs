@@ -60,6 +60,7 @@ pub use state::timeline::{BadRecord, Record, Span, Timeline, Track};
 pub use state::view::{View, ViewError};
 pub use state::vmid::FaultOutcome;
 pub use vkfd_cu::check;
+pub use vkfd_cu::launch::Schedule;
 pub use vkfd_cu::launch::{LaunchError, Units};
 pub use vkfd_isa as isa;
 pub use vkfd_sabotage as sabotage;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use vkfd_driver::targets::Target;
 use vkfd_gpu::check::Checks;
-use vkfd_gpu::Translate;
+use vkfd_gpu::{Schedule, Translate};
 use vkfd_sabotage::Switches;
 
 /// The variable that has a [`Description`].
@@ -94,6 +94,8 @@ pub struct Description {
     pub translate: Translate,
     /// Whether translated code is listed for perf.
     pub perf_map: bool,
+    /// In which order kernels' work-groups and waves run.
+    pub schedule: Schedule,
     /// What kernels are checked for.
     pub checks: Checks,
     /// The GPUs' parts with another description than their target's.
@@ -116,6 +118,7 @@ impl Default for Description {
             strict,
             translate: Translate::On,
             perf_map: false,
+            schedule: Schedule::Usual,
             checks: Checks::default(),
             shape: Shape::default(),
         }
@@ -136,6 +139,7 @@ impl Description {
             strict: self.strict,
             translate: self.translate,
             perf_map: self.perf_map,
+            schedule: self.schedule,
             ..MachineOptions::default()
         };
         options.driver.svm_vram = self.svm_vram;
@@ -145,14 +149,30 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpus, target, vram, svm_vram, xnack, coherent, threads, strict, translate, perf_map, checks, shape } =
-            self;
+        let Self {
+            gpus,
+            target,
+            vram,
+            svm_vram,
+            xnack,
+            coherent,
+            threads,
+            strict,
+            translate,
+            perf_map,
+            schedule,
+            checks,
+            shape,
+        } = self;
         write!(f, "gpus={gpus} target={target} vram={vram} threads={threads}{shape}")?;
         if let Some(bytes) = svm_vram {
             write!(f, " svm-vram={bytes}")?;
         }
         if checks.any() {
             write!(f, " checks={checks}")?;
+        }
+        if *schedule != Schedule::Usual {
+            write!(f, " schedule={schedule}")?;
         }
         let (interpreted, checked) = (*translate == Translate::Off, *translate == Translate::Checked);
         let flags = [
@@ -179,6 +199,7 @@ impl FromStr for Description {
                 Some(("threads", value)) => described.threads = value.parse().map_err(|_| bad())?,
                 Some(("vram", value)) => described.vram = value.parse().map_err(|_| bad())?,
                 Some(("checks", value)) => described.checks = value.parse().map_err(|_| bad())?,
+                Some(("schedule", value)) => described.schedule = value.parse().map_err(|_| bad())?,
                 Some(("svm-vram", value)) => described.svm_vram = Some(value.parse().map_err(|_| bad())?),
                 Some(("target", value)) => {
                     let unknown = |error| HostError::Option(format!("{value:?} is {error}"));
@@ -220,6 +241,7 @@ mod tests {
                 strict: true,
                 translate: Translate::Checked,
                 perf_map: true,
+                schedule: Schedule::Random(17),
                 checks: Checks::ALL,
                 shape: Shape { units: Some(20), memory_mhz: Some(900), ..Shape::default() },
             },

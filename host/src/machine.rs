@@ -65,6 +65,8 @@ pub struct MachineOptions {
     pub translate: vkfd_gpu::Translate,
     /// Whether translated code is listed for perf.
     pub perf_map: bool,
+    /// In which order kernels' work-groups and waves run.
+    pub schedule: vkfd_gpu::Schedule,
     /// What kernels are checked for, and where that is reported.
     pub checking: Option<vkfd_gpu::Checking>,
     /// Where kernels' costs are added up.
@@ -97,6 +99,7 @@ impl Default for MachineOptions {
             strict: false,
             translate: vkfd_gpu::Translate::Off,
             perf_map: false,
+            schedule: vkfd_gpu::Schedule::Usual,
             checking: None,
             profile: Arc::new(vkfd_gpu::Profile::new(None)),
             timeline: None,
@@ -306,6 +309,7 @@ impl Machine {
                 strict: options.strict,
                 translate: options.translate,
                 perf_map: options.perf_map,
+                schedule: options.schedule,
                 checking: options.checking.clone(),
                 profile: options.profile.clone(),
                 timeline: options.timeline.clone(),

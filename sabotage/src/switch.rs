@@ -100,6 +100,7 @@ switches! {
         Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
         OpenSlot = "open_slot": "An access in which a thread panics does not end.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
+        UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.

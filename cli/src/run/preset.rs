@@ -131,6 +131,7 @@ impl Preset {
             strict: form.strict,
             translate: default.translate,
             perf_map: default.perf_map,
+            schedule: default.schedule,
             checks: default.checks,
             threads: form
                 .threads

@@ -435,3 +435,26 @@ fn advice_names_runs_of_single_registrations() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(err(&refused).contains("line 1"), "{}", err(&refused));
 }
+
+#[test]
+fn orders_are_tried_until_one_changes_the_output() {
+    let third = "case $VKFD_MACHINE in *' schedule=random:3'*) echo other ;; *) echo same ;; esac";
+    let found = run(&["--explore", "5"], &["sh", "-c", third]);
+    assert_eq!((found.status.code(), out(&found).as_str()), (Some(1), ""), "{}", err(&found));
+    assert!(err(&found).contains(r#"random:3 changes the program's output, in line 1: "same" became "other""#));
+    let same = run(&["--explore=2"], &["sh", "-c", &format!("{third}; exit 4")]);
+    assert_eq!(same.status.code(), Some(4), "the program's own: {}", err(&same));
+    assert!(err(&same).contains("the same in 2 other orders"), "{}", err(&same));
+    let restless = run(&["--explore", "2"], &["sh", "-c", "echo $$"]);
+    assert_eq!(restless.status.code(), Some(125), "{}", err(&restless));
+    assert!(err(&restless).contains("changes by itself"), "{}", err(&restless));
+}
+
+#[test]
+fn an_order_has_one_thread_unless_more_are_asked_for() {
+    let machine = |options: &[&str]| out(&run(options, &["printenv", "VKFD_MACHINE"]));
+    assert!(machine(&["--schedule", "random:5"]).contains("threads=1 "));
+    assert!(machine(&["--schedule", "random:5", "--threads", "3"]).contains("threads=3 "));
+    assert!(machine(&["--schedule", "usual"]).contains("threads=0"));
+    assert_eq!(run(&["--schedule", "random"], &["true"]).status.code(), Some(125));
+}

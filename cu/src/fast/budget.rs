@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Bytes of decoded code that each engine may hold whatever the others hold.
 pub const OWN_CODE: usize = 1 << 20;
 /// Bytes that a budget has unless it is told otherwise.
-const SHARED_CODE: usize = 64 << 20;
+const SHARED_CODE: usize = 48 << 20;
 
 /// Bytes of decoded code that engines may hold beyond [`OWN_CODE`] each.
 #[derive(Debug)]

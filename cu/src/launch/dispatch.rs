@@ -8,12 +8,15 @@
 //! everything that changes; a thread holds it to take a group or to give it back, never while one
 //! runs.
 //!
+//! Another [`Schedule`] chooses the next group, and how long its turn is.
+//!
 //! While waves wait for memory, turns are short, so that all groups reach the same memory.
 //!
 //! Limits: groups beyond the resident ones start only when others end, as on hardware.
 
 use super::grid::Launch;
 use super::residency::{Part, Residency};
+use super::schedule::{Choices, Schedule};
 use super::units::Units;
 use super::workgroup::{Workgroup, SHORT};
 use std::collections::VecDeque;
@@ -52,6 +55,8 @@ struct State {
     started: bool,
     /// Turns in a row in which groups only waited.
     waiting: u64,
+    /// What chooses among groups, if not their order does.
+    choices: Option<Choices>,
 }
 
 /// A launch under way.
@@ -86,10 +91,17 @@ impl Dispatch {
         }
         let groups = launch.groups();
         let (parked, next, running, waiting) = (VecDeque::new(), 0, 0, 0);
-        let state = State { next, parked, running, part, slots, started: false, waiting };
+        let state = State { next, parked, running, part, slots, started: false, waiting, choices: None };
         let (stopped, short) = (AtomicBool::new(false), AtomicU32::new(0));
         let (residency, state) = (residency.clone(), Mutex::new(state));
         Dispatch { launch, groups, resident, units, residency, stopped, short, state }
+    }
+
+    /// The same, in the order that a schedule has for launch number `number`.
+    #[must_use]
+    pub fn in_order(mut self, schedule: Schedule, number: u64) -> Dispatch {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).choices = schedule.choices(number);
+        self
     }
 
     /// The launch.
@@ -114,7 +126,13 @@ impl Dispatch {
             return if state.running == 0 { Next::Finished } else { Next::Wait };
         }
         // While groups wait, one that waits alternates with a new one.
-        let resume = state.started && state.waiting > 0 && !state.parked.is_empty();
+        let waits = state.started && state.waiting > 0;
+        let parked = state.parked.len();
+        let resume = parked > 0
+            && match &mut state.choices {
+                None => waits,
+                Some(choices) => choices.below(2) == 0,
+            };
         state.started = !resume && self.may_start(&state) && state.part.take(&self.residency);
         if state.started {
             let number = state.next;
@@ -125,9 +143,16 @@ impl Dispatch {
                 None => state.slots.len(),
             };
             let slots = state.slots.split_off(left);
+            let choices = state.choices.as_ref().map(|choices| choices.branch(number));
             drop(state);
             let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
-            return Next::Run(Box::new(self.launch.workgroup(number, slots, self.units.place(unit))));
+            let mut group = self.launch.workgroup(number, slots, self.units.place(unit));
+            group.choose(choices);
+            return Next::Run(Box::new(group));
+        }
+        if let State { choices: Some(choices), parked, .. } = &mut *state {
+            let chosen = choices.below(parked.len());
+            parked.rotate_left(chosen.min(parked.len()));
         }
         match state.parked.pop_front() {
             Some(group) => {
@@ -285,6 +310,79 @@ mod tests {
                 Exit::End
             });
             assert_eq!((sum.into_inner(), count.into_inner()), (999 * 500, 1000));
+        }
+    }
+
+    /// The waves of a launch of 8 groups of 4, in the order in which they take their three steps.
+    /// The second step is a barrier.
+    fn log(schedule: Schedule) -> Vec<(u32, u16)> {
+        let launch = launch(Target::Gfx900, [8 * 256, 1, 1], [256, 1, 1]);
+        let dispatch = Dispatch::new(launch, Units::VEGA10, &Arc::default()).in_order(schedule, 1);
+        let mut log = Vec::new();
+        let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
+            wave.pc += 1;
+            log.push((wave.scalar[2], wave.index));
+            match wave.pc - 0x100 {
+                1 => Exit::Yield,
+                2 => Exit::Barrier,
+                _ => Exit::End,
+            }
+        });
+        while let Next::Run(mut group) = dispatch.take() {
+            match group.run(&mut engine, &mut Void::default(), dispatch.budget()) {
+                Turn::Done => dispatch.finish(*group),
+                Turn::More { waiting } => assert!(!dispatch.park(group, waiting)),
+                turn @ Turn::Stop { .. } => panic!("{turn:?}"),
+            }
+        }
+        assert!(dispatch.is_finished());
+        log
+    }
+
+    #[test]
+    fn a_number_has_one_order_and_another_number_another() {
+        let usual = log(Schedule::Usual);
+        let mut all = usual.clone();
+        all.sort_unstable();
+        for seed in 0..20 {
+            let one = log(Schedule::Random(seed));
+            assert_eq!(one, log(Schedule::Random(seed)));
+            assert_ne!(one, usual);
+            assert_ne!(one, log(Schedule::Random(seed + 1)));
+            // Barriers hold: all four have taken two steps before one takes a third.
+            for group in 0..8 {
+                let steps: Vec<_> = one.iter().filter(|(of, _)| *of == group).map(|(_, wave)| *wave).collect();
+                assert!((0..4).all(|wave| steps[..8].iter().filter(|step| **step == wave).count() == 2), "{steps:?}");
+            }
+            let mut same = one;
+            same.sort_unstable();
+            assert_eq!(same, all, "each wave takes each step once");
+        }
+    }
+
+    #[test]
+    fn groups_that_wait_for_later_ones_get_on_in_any_order() {
+        for seed in 0..20 {
+            let arrived = std::cell::Cell::new(0);
+            let mut launch = grid(50);
+            launch.scratch = None;
+            let dispatch = begin(launch).in_order(Schedule::Random(seed), 0);
+            let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
+                wave.pc += 1;
+                arrived.set(arrived.get() + u32::from(wave.pc == 0x101));
+                if arrived.get() == 50 {
+                    Exit::End
+                } else {
+                    Exit::Yield
+                }
+            });
+            while let Next::Run(mut group) = dispatch.take() {
+                match group.run(&mut engine, &mut Void::default(), 1) {
+                    Turn::Done => dispatch.finish(*group),
+                    _ => drop(dispatch.park(group, false)),
+                }
+            }
+            assert!(dispatch.is_finished());
         }
     }
 

@@ -15,7 +15,11 @@
 //! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
 //! without another barrier, but only after a round trip to memory, or some hundred instructions
 //! later.
+//!
+//! A [`Schedule`](super::Schedule) of random order has an order of its own for each round, and lets
+//! a wave run 1 to 512 instructions at a time.
 
+use super::schedule::{Choices, Order};
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
 use crate::group::Group;
@@ -71,6 +75,10 @@ const AFTER_MISS: u32 = 1;
 pub(super) const SHORT: u32 = 256;
 /// So often the waves go side by side after a barrier: about a thousand instructions.
 const SIDE_BY_SIDE: u32 = 20;
+/// In another than the usual order: powers of two of a wave's most instructions in a turn, and at
+/// a time.
+const LONGEST_TURN: u32 = 14;
+const LONGEST_STRETCH: u32 = 9;
 /// Debugger's breakpoint without a debugger: nothing.
 const DEBUGTRAP: u8 = 3;
 /// Valid bits of an event's id in M0.
@@ -138,12 +146,19 @@ pub struct Workgroup {
     missed: bool,
     /// How often the waves have gone side by side since a barrier.
     side_by_side: u32,
+    /// What chooses the next wave and how far it gets, if not the usual order does.
+    choices: Option<Choices>,
 }
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
         let (states, dozes) = (vec![State::Ready; waves.len()], vec![Doze::default(); waves.len()]);
-        Workgroup { id, group, waves, states, dozes, slots, missed: false, side_by_side: SIDE_BY_SIDE }
+        Workgroup { id, group, waves, states, dozes, slots, missed: false, side_by_side: SIDE_BY_SIDE, choices: None }
+    }
+
+    /// Its waves run in an order that these choose.
+    pub(super) fn choose(&mut self, choices: Option<Choices>) {
+        self.choices = choices;
     }
 
     /// Its waves.
@@ -165,6 +180,7 @@ impl Workgroup {
     /// theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
         let mut gate = Gate(false);
+        let budget = self.choices.as_mut().map_or(budget, |choices| budget.min(choices.power(LONGEST_TURN)));
         // Waves that have used up their budget, or sleep, do not run again in this turn. Made and
         // freed with the gate closed.
         let mut budgets = vec![budget; self.waves.len()];
@@ -188,11 +204,20 @@ impl Workgroup {
             // or a wait for memory.
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
-            let all = self.waves.iter_mut().zip(&mut self.states).zip(&mut *budgets).zip(&mut self.dozes);
-            for (((wave, state), budget), doze) in all {
+            let count = self.waves.len();
+            let order = self.choices.as_mut().map_or(Order::USUAL, |choices| Order::chosen(choices, count));
+            for place in 0..count {
+                let at = order.at(place, count);
+                let (waves, states) = (self.waves.get_mut(at), self.states.get_mut(at));
+                let (Some(wave), Some(state), Some(budget), Some(doze)) =
+                    (waves, states, budgets.get_mut(at), self.dozes.get_mut(at))
+                else {
+                    continue;
+                };
                 if *state != State::Ready || *budget == 0 {
                     continue;
                 }
+                let stretch = self.choices.as_mut().map_or(stretch, |choices| choices.power(LONGEST_STRETCH));
                 ran = true;
                 let stop = |cause, wave: &Wave| Turn::Stop { cause, wave: wave.index, pc: wave.pc };
                 if self.missed {

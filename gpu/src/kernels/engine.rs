@@ -9,6 +9,7 @@ use crate::state::config::Translate;
 use crate::state::profile::Profile;
 use crate::state::shared::Shared;
 use std::sync::Arc;
+use vkfd_cu::launch::Schedule;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{check, fast, Exit, Group, Wave, World};
 use vkfd_sabotage::LiveSwitches;
@@ -52,7 +53,9 @@ impl Engine {
                 let mut engine = Box::new(fast::Engine::sharing(target, &shared.code));
                 // It runs inside of accesses, where nothing is allocated.
                 engine.defer_decoding();
-                translate(&mut engine, shared.config.translate, shared.config.perf_map);
+                if shared.config.schedule == Schedule::Usual {
+                    translate(&mut engine, shared.config.translate, shared.config.perf_map);
+                }
                 Kind::Fast(engine)
             }
             (target, _) => {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Turn, Workgroup};
+use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Schedule, Turn, Workgroup};
 use vkfd_rt::thread::Thread;
 use vkfd_sabotage::Switch;
 
@@ -153,10 +153,12 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
     let residency = if lone { Arc::default() } else { shared.residency.clone() };
     // A single group is this thread's.
     let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
+    let number = shared.pool.number_of_launch();
+    let schedule = if shared.sabotage.has(Switch::UsualOrder) { Schedule::Usual } else { shared.config.schedule };
     let job = Arc::new(Job {
-        number: shared.pool.number_of_launch(),
+        number,
         control: port.control.clone(),
-        dispatch: Dispatch::new(launch, shared.config.units, &residency),
+        dispatch: Dispatch::new(launch, shared.config.units, &residency).in_order(schedule, number),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),

@@ -5,7 +5,7 @@ use crate::state::profile::Profile;
 use crate::state::timeline::Timeline;
 use std::sync::Arc;
 use vkfd_cu::check::{Checks, Ledger};
-use vkfd_cu::launch::Units;
+use vkfd_cu::launch::{Schedule, Units};
 pub use vkfd_targets::Family;
 use vkfd_targets::Target;
 
@@ -53,6 +53,9 @@ pub struct Config {
     pub strict: bool,
     /// Kernels run on the reference engine, which checks them.
     pub checking: Option<Checking>,
+    /// In which order work-groups and waves run. In another than the usual one, nothing is
+    /// translated: waves give way more often.
+    pub schedule: Schedule,
     /// Its compute units.
     pub units: Units,
     /// The shaders' clock, in MHz.
@@ -81,6 +84,7 @@ impl Default for Config {
             perf_map: false,
             strict: false,
             checking: None,
+            schedule: Schedule::Usual,
             units: Units::VEGA10,
             shader_mhz: 1600,
             threads: 0,

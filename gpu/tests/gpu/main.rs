@@ -8,6 +8,7 @@ mod checks;
 mod code_objects;
 mod garbage;
 mod kernels;
+mod order;
 mod panics;
 mod pm4;
 mod queues;

@@ -152,6 +152,20 @@ template <typename Kernel, typename Value> void alone(Kernel kernel, Value value
     finish();
 }
 
+// Prints what depends on the order of waves, if anything does.
+void printed(bool wait)
+{
+    Raw to(items * sizeof(int));
+    reverse<<<1, items>>>(to.data, wait);
+    finish();
+    std::vector<int> back(items);
+    CHECK(hipMemcpy(back.data(), to.data, items * sizeof(int), hipMemcpyDeviceToHost));
+    long sum = 0;
+    for (unsigned i = 0; i < items; i++)
+        sum += long{back[i]} * (i + 1);
+    std::printf("sum: %ld\n", sum);
+}
+
 const Tests tests = {
     {"past", [] { numbers(128); }},
     {"past-twin", [] { numbers(100); }},
@@ -160,6 +174,8 @@ const Tests tests = {
     {"lds-twin", [] { alone(shifted, 0); }},
     {"race", [] { alone(reverse, false); }},
     {"race-twin", [] { alone(reverse, true); }},
+    {"order", [] { printed(false); }},
+    {"order-twin", [] { printed(true); }},
     {"branch", [] { from_memory(count, false); }},
     {"branch-twin", [] { from_memory(count, true); }},
     {"store", [] { from_memory(scale, false); }},

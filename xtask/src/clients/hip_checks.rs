@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A HIP program with planted bugs, under `vkfd run --check`: each bug is found by its rule, and
-//! its correct twin is silent. So are HIP programs that are right.
+//! its correct twin is silent. So are HIP programs that are right. A kernel without a barrier
+//! computes something else in another order of its waves (`--explore`).
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 use vkfd_sabotage::Switch;
 
 use super::hip_kernels::{all_right, KERNELS, TARGETS};
@@ -68,6 +69,24 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
     let kernels = stand.compile(&KERNELS)?;
     let ran = stand.run(&["--check", "all", "--error-exitcode", "9"], &kernels, &[], &[])?;
     report.expect(ran.succeeded() && all_right(&ran.stdout), "checks: a program that is right is silent", &ran);
+
+    for target in ["gfx900", "gfx1030"] {
+        let explore = ["--target", target, "--explore", "9"];
+        let ran = stand.run(&explore, &planted, &["order"], &[])?;
+        let found = ran.code == Some(1) && ran.stderr.contains("changes the program's output, in line ");
+        report.expect(found, &format!("orders: a kernel without a barrier on {target}"), &ran);
+        let ran = stand.run(&explore, &planted, &["order-twin"], &[])?;
+        let same = ran.succeeded() && ran.stderr.contains("is the same in 9 other orders");
+        report.expect(same, &format!("orders: the kernel with it on {target}"), &ran);
+    }
+    let broken = stand.broken(Switch::UsualOrder.name(), &["--explore", "9"], &planted, &["order"])?;
+    report.expect(broken.succeeded(), "control: the usual order alone finds nothing", &broken);
+    for seed in ["3", "4"] {
+        let order = format!("random:{seed}");
+        let sums = [0; 2].map(|_: i32| stand.run(&["--schedule", &order], &planted, &["order"], &[]));
+        let [Ok(one), Ok(other)] = sums else { bail!("a program could not be run") };
+        report.expect(one.succeeded() && one.stdout == other.stdout, &format!("orders: {order} is one order"), &other);
+    }
 
     let blind = [
         (Switch::BlindMemory, "past"),
