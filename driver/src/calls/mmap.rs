@@ -94,7 +94,8 @@ fn page_at(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
 
 fn mmap_bo(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
     match process.offsets().find(offset, bytes) {
-        Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
+        // Of an object, a mapping has the beginning: DRM finds it by that.
+        Some((Shown::Object(bo), 0)) => Mapped::of(bo.backing(), 0, bytes),
         Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
         _ => Err(Errno::EINVAL.into()),
     }

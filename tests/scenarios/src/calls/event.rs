@@ -89,7 +89,6 @@ pub(super) fn page(calls: &Calls) -> Result<(), Stop> {
     let memory = calls.memory("memory", 8 * PAGE)?;
     let window = calls.window("window", 8 * PAGE)?;
     let own = calls.alloc("userptr", window.whole().start, 8 * PAGE, memory.whole().start, USERPTR)?;
-    let _ = calls.event("before there is a page", EVENT_SIGNAL, 1, 0);
     let gpu = u64::from(calls.gpu()) << 32;
     for (handle, label) in [
         (1, "a page of number 1"),

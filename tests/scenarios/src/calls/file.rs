@@ -66,19 +66,28 @@ pub(super) fn dmabuf(calls: &Calls) -> Result<(), Stop> {
         calls.record.note("its end", format!("{end:?}"));
         let import = |what: &str, va, gpu, fd| calls.import(&format!("{name}, import {what}"), va, gpu, fd);
         for (what, va, gpu, fd) in [
-            ("at an unaligned address", va + 1, gpu, fd),
-            ("over itself", object.va(), gpu, fd),
-            ("over its last page", object.va() + 3 * PAGE, gpu, fd),
-            ("past 47 bits", 1 << 47, gpu, fd),
-            ("past 48 bits", 1 << 48, gpu, fd),
             ("for no GPU", va, calls.no_gpu(), fd),
             ("for GPU 0", va, 0, fd),
             ("of no file", va, gpu, INVALID_FD),
             ("of no such file", va, gpu, 9999),
             ("of a file of nothing", va, gpu, number(&null)),
         ] {
+            import(what, va, gpu, fd);
+        }
+        // Addresses are looked at whatever the kind.
+        for (what, va) in [
+            ("at an unaligned address", va + 1),
+            ("over itself", object.va()),
+            ("over its last page", object.va() + 3 * PAGE),
+            ("past 47 bits", 1 << 47),
+            ("past 48 bits", 1 << 48),
+        ]
+        .into_iter()
+        .filter(|_| kind == GTT)
+        {
+            let _together = calls.record.together();
             if let Some(handle) = import(what, va, gpu, fd) {
-                let _ = calls.free(&format!("{name}, free what came of it {what}"), handle);
+                let _ = calls.free(what, handle);
             }
         }
         if let Some(handle) = import("at 0", 0, gpu, fd) {

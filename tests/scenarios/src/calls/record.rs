@@ -110,8 +110,7 @@ impl State {
         if is(&["_fd"]) {
             return if value < 1 << 20 { "a file".into() } else { format!("{value:#x}") };
         }
-        let is_offset = mmap::mmap_type(value) != 0 || value == 0;
-        if name == "handle" || name == "event_page_offset" && !is_offset {
+        if name == "handle" || name == "event_page_offset" && ![0, mmap::MMAP_TYPE_EVENTS].contains(&value) {
             return match value {
                 _ if self.handles.contains(&value) => "object".into(),
                 0 => "0".into(),
@@ -263,7 +262,8 @@ impl Record {
         for each in known.fields.iter().filter(|field| field.name != "pad") {
             let Some(value) = field(bytes, each) else { continue };
             let old = before.map(|before| field(before, each));
-            if old == Some(Some(value)) || before.is_some() && each.name == "mmap_offset" && !state.shows(known, bytes) {
+            if old == Some(Some(value)) || before.is_some() && each.name == "mmap_offset" && !state.shows(known, bytes)
+            {
                 continue;
             }
             let _ = write!(text, " {}={}", each.name, state.value(each.name, value, self.gpu));

@@ -188,7 +188,8 @@ pub(super) fn beside_buffers(calls: &Calls) -> Result<(), Stop> {
         calls.svm(&format!("after {name}"), window.range(16 * PAGE, PAGE), SET, &harmless);
         if kind == USERPTR {
             let apart = calls.window("apart", 8 * PAGE)?;
-            let own = calls.alloc("userptr of other memory", apart.whole().start, 8 * PAGE, other.whole().start, USERPTR)?;
+            let own =
+                calls.alloc("userptr of other memory", apart.whole().start, 8 * PAGE, other.whole().start, USERPTR)?;
             calls.svm("over its memory", other.range(0, 8 * PAGE), SET, &harmless);
             calls.svm("over its memory's last page", other.range(7 * PAGE, 2 * PAGE), SET, &harmless);
             calls.svm("after its memory", other.range(8 * PAGE, PAGE), SET, &harmless);

@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::listed;
+use super::{listed, matches};
 use crate::apt::quiet;
 use crate::tree;
 
@@ -62,17 +62,7 @@ struct Agreed {
 impl Agreed {
     /// Each `*` stands for any text.
     fn covers(&self, step: &str) -> bool {
-        let Some((first, rest)) = self.pattern.split_once('*') else { return step == self.pattern };
-        let Some(mut left) = step.strip_prefix(first) else { return false };
-        let mut parts = rest.split('*').peekable();
-        while let Some(part) = parts.next() {
-            if parts.peek().is_none() {
-                return left.ends_with(part);
-            }
-            let Some(at) = left.find(part) else { return false };
-            left = &left[at + part.len()..];
-        }
-        true
+        matches(&self.pattern, step)
     }
 }
 
@@ -245,7 +235,8 @@ mod tests {
             let text = [("s/one", 0), ("s/two", 1), ("s/three", 2)].map(|(step, at)| line(step, results[at]));
             lines(text.iter().map(String::as_str))
         };
-        let row = |pattern: &str, cause: &str| Agreed { pattern: pattern.into(), cause: cause.into(), reason: "".into() };
+        let row =
+            |pattern: &str, cause: &str| Agreed { pattern: pattern.into(), cause: cause.into(), reason: "".into() };
         let table = || vec![row("s/two", "AMD"), row("s/three", FIXED)];
         let (amd, vkfd) = (steps(["ok", "ok", "EINVAL"]), steps(["ok", "EINVAL", "EINVAL"]));
         let wrong = |vkfd: &BTreeMap<String, Line>, table: &[Agreed]| judge(&differences(&amd, vkfd), table).len();
