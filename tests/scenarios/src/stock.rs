@@ -52,10 +52,7 @@ const REQUIREMENTS: &[Requirement] = &[
         text: "requires failures that are made on purpose",
         of: &["queues_and_events_fail_anywhere_and_leave_nothing"],
     },
-    Requirement {
-        text: "requires that the letter of a command word counts",
-        of: &["unknown_commands_are_enotty"],
-    },
+    Requirement { text: "requires that the letter of a command word counts", of: &["unknown_commands_are_enotty"] },
     Requirement {
         text: "requires that ALLOC looks at addresses and flags",
         of: &[
@@ -67,18 +64,12 @@ const REQUIREMENTS: &[Requirement] = &[
             "svm_and_buffers_of_every_kind_have_no_address_in_common",
         ],
     },
-    Requirement {
-        text: "requires queues of parts of objects",
-        of: &["queues_need_what_they_use_mapped"],
-    },
+    Requirement { text: "requires queues of parts of objects", of: &["queues_need_what_they_use_mapped"] },
     Requirement {
         text: "requires a page for events that the driver makes",
         of: &["an_event_page_is_brought_once", "events_are_waited_for_as_kfd_does"],
     },
-    Requirement {
-        text: "requires that root may not checkpoint",
-        of: &["settings_of_silicon_are_checked_as_kfd_does"],
-    },
+    Requirement { text: "requires that root may not checkpoint", of: &["settings_of_silicon_are_checked_as_kfd_does"] },
     Requirement {
         text: "requires a second client of one address space with a VM",
         of: &[

@@ -32,6 +32,8 @@ const CAUSES: [(&str, &str); 4] = [
 ];
 /// The cause of what is different no more.
 const FIXED: &str = "fixed";
+/// The reason of the line before.
+const AS_ABOVE: &str = "as above";
 /// Steps that one line of the table may cover: more would hide new differences.
 const MOST: usize = 6;
 
@@ -64,6 +66,11 @@ impl Agreed {
     fn covers(&self, step: &str) -> bool {
         matches(&self.pattern, step)
     }
+}
+
+/// The line of the table that explains a step.
+fn first(agreed: &[Agreed], step: &str) -> Option<usize> {
+    agreed.iter().position(|one| one.covers(step))
 }
 
 fn agreed() -> Result<Vec<Agreed>> {
@@ -108,11 +115,10 @@ fn differences<'a>(amd: &'a BTreeMap<String, Line>, vkfd: &'a BTreeMap<String, L
 
 /// What is wrong with the differences, or with the table of those that are agreed.
 fn judge(found: &[Difference<'_>], agreed: &[Agreed]) -> Vec<String> {
-    let first = |step: &str| agreed.iter().position(|one| one.covers(step));
     let mut wrong = Vec::new();
     let mut covered = vec![0; agreed.len()];
     for Difference { step, call, amd, vkfd } in found {
-        match first(step) {
+        match first(agreed, step) {
             Some(row) => covered[row] += 1,
             None => wrong.push(format!("{step}: {call}\n    AMD's driver: {amd}\n    vkfd's:       {vkfd}")),
         }
@@ -193,15 +199,22 @@ fn page(amd: &BTreeMap<String, Line>, found: &[Difference<'_>], agreed: &[Agreed
         let _ = writeln!(text, "| {name} | {all} | {different} |");
     }
     text += "\n## Differences\n";
-    for one in agreed.iter().filter(|one| one.cause != FIXED) {
-        let _ = write!(text, "\n**{}**, {}: {}.\n\n", one.pattern, one.cause, one.reason);
-        text += "| step | AMD's driver | vkfd's driver |\n| --- | --- | --- |\n";
-        let covers =
-            |step: &str| agreed.iter().find(|any| any.covers(step)).is_some_and(|any| any.pattern == one.pattern);
-        for difference in found.iter().filter(|difference| covers(difference.step)) {
-            let Difference { step, amd, vkfd, .. } = difference;
-            let _ = writeln!(text, "| {} | {} | {} |", cell(step), cell(amd), cell(vkfd));
+    // Lines of one reason are one table.
+    let mut tables: Vec<(&str, &str, String)> = Vec::new();
+    for (row, one) in agreed.iter().enumerate().filter(|(_, one)| one.cause != FIXED) {
+        if one.reason != AS_ABOVE || tables.is_empty() {
+            tables.push((&one.cause, &one.reason, String::new()));
         }
+        let Some((.., table)) = tables.last_mut() else { continue };
+        for difference in found.iter().filter(|found| first(agreed, found.step) == Some(row)) {
+            let Difference { step, amd, vkfd, .. } = difference;
+            let _ = writeln!(table, "| {} | {} | {} |", cell(step), cell(amd), cell(vkfd));
+        }
+    }
+    for (cause, reason, table) in tables {
+        let _ =
+            writeln!(text, "\n**{cause}**: {reason}.\n\n| step | AMD's driver | vkfd's driver |\n| --- | --- | --- |");
+        text += &table;
     }
     text += "\n## Differences that were vkfd's mistakes\n\n| step | what was wrong, and what shows that it is not |\n| --- | --- |\n";
     for one in agreed.iter().filter(|one| one.cause == FIXED) {
