@@ -22,9 +22,11 @@ const REQUIREMENTS: &[Requirement] = &[
             "snapshots_from_the_last_number_on_are_empty",
             "snapshots_fail_or_not_and_change_nothing",
             "coherence_closed_while_evicted",
+            "coherence_protect_found_by_access",
             "coherence_registered_and_freed_in_a_storm",
             "coherence_long_range_in_a_storm",
             "kernel_ksm_merge_and_unmerge",
+            "kernel_svm_beside_a_call_that_waits",
             "kernel_thp_collapse",
             "kernel_computing_thp_collapse",
             "kernel_compaction",
@@ -78,8 +80,11 @@ const REQUIREMENTS: &[Requirement] = &[
             "svm_every_kind_of_memory_is_used_at_its_own_address",
             "svm_discarded_and_replaced_memory_is_seen_as_it_is",
             "svm_after_a_fork_the_gpu_keeps_the_parents_memory",
+            "kernel_opens_of_an_address_space",
+            "kernel_reservation_is_one_miss",
         ],
     },
+    Requirement { text: "requires registers of its own for each client", of: &["kernel_registers_of_each_client"] },
     Requirement {
         text: "requires that a process works after a page fault",
         of: &[
