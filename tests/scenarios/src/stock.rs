@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What scenarios require that AMD's driver does not have. On it they are skipped with the reason,
-//! at once: without the requirement a scenario would fail, or wait for what never comes.
+//! Requirements of scenarios that AMD's driver does not meet. On it they are skipped at once, with
+//! the reason: otherwise such a scenario would fail, or wait without end.
 //!
-//! Other requirements are looked at where they are used: options, snapshots, XNACK, several GPUs.
-//! A call that only vkfd has ends a scenario in a skip as well ([`Stop::on`](crate::Stop::on)).
+//! Scenarios ask for other requirements by themselves: options, snapshots, XNACK, several GPUs. A
+//! call that only vkfd has ends a scenario in a skip as well ([`Stop::on`](crate::Stop::on)).
 
 /// A requirement, and the scenarios that have it.
 struct Requirement {

@@ -17,7 +17,7 @@ impl Stop {
     #[must_use]
     pub fn on(self, stock: bool) -> Self {
         let lacks = |cause: &(dyn std::error::Error + 'static)| {
-            // AMD's knows all numbers of KFD's: a number that it does not know is vkfd's own.
+            // AMD's driver knows each of KFD's numbers; others are vkfd's own.
             let (call, errno) = (cause.downcast_ref::<ClientError>(), cause.downcast_ref::<Errno>());
             let unknown = errno.copied().or(call.and_then(ClientError::errno)) == Some(Errno::NOTTY);
             unknown || matches!(call, Some(ClientError::Unsupported(_)))

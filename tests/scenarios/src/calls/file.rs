@@ -180,7 +180,7 @@ pub(super) fn smi(calls: &Calls) -> Result<(), Stop> {
     record.step("read, with all asked for");
     record.note("read of 256 bytes", outcome(file.read(&mut room)));
     record.note("read of no byte", outcome(file.read(&mut [])));
-    // SVM memory that moves makes lines. No GPU has access: with it, queues that stop meanwhile make
+    // SVM memory that moves makes lines. No GPU has access: queues that stop meanwhile would make
     // more of them, or fewer.
     let memory = calls.memory("memory", 2 << 20)?;
     let range = memory.range(0, 4 * PAGE);

@@ -200,8 +200,8 @@ impl Record {
         });
     }
 
-    /// Makes one line of all calls until the result is dropped: the first with what came of it, the
-    /// later ones by their names.
+    /// Makes one line of all calls until the result is dropped: the first call in full, the later
+    /// ones by their names.
     pub fn together(&self) -> Together<'_> {
         self.with(|state| (state.together, state.count) = (true, 0));
         Together(self)

@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use super::{listed, matches};
 use crate::apt::quiet;
+use crate::links::wrap::wrap;
 use crate::tree;
 
 /// Differences that are known: `STEP | CAUSE | REASON`. A `*` in a step stands for any text.
@@ -30,7 +31,7 @@ const CAUSES: [(&str, &str); 4] = [
     ("device", "the device, or a driver in a process, cannot do it"),
     ("decision", "vkfd is different on purpose"),
 ];
-/// The cause of what is different no more.
+/// The cause of differences that are gone.
 const FIXED: &str = "fixed";
 /// The reason of the line before.
 const AS_ABOVE: &str = "as above";
@@ -220,7 +221,7 @@ fn page(amd: &BTreeMap<String, Line>, found: &[Difference<'_>], agreed: &[Agreed
     for one in agreed.iter().filter(|one| one.cause == FIXED) {
         let _ = writeln!(text, "| {} | {} |", cell(&one.pattern), one.reason);
     }
-    text
+    wrap(&text, 100)
 }
 
 #[cfg(test)]

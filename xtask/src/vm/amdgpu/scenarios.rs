@@ -3,8 +3,8 @@
 //!
 //! The suite runs each scenario in a process of its own, because AMD's driver has one process for
 //! an address space. [`KNOWN`] has each scenario that passes, and each reason for which others are
-//! skipped, with its cause. Anything else is a finding: a failure, a scenario that passes no more or
-//! for the first time, a skip for another reason, and a reason that nobody gives any more.
+//! skipped, with its cause. Anything else is a finding. It may be a failure, a scenario that passes
+//! no more or for the first time, a skip for another reason, or a reason that no scenario gives.
 
 use std::collections::BTreeSet;
 
