@@ -182,7 +182,12 @@ impl Shared {
         } else {
             0
         };
-        let protection = fault.reason == FaultReason::Permission;
+        // What the entry lacked: to be valid, or the permission.
+        let lacked = match (fault.reason, write) {
+            (FaultReason::Permission, true) => 0x20,
+            (FaultReason::Permission, false) => 0x10,
+            _ => 0x08,
+        };
         let status = 0xf << 4 | u32::from(write) << 18 | u32::from(vmid) << 20;
         let [page, high] = crate::registers::file::halves(fault.va >> 12);
         let (registers, client) = if mmhub {
@@ -195,7 +200,7 @@ impl Shared {
         let interrupt = Interrupt {
             client,
             source: source::FAULT,
-            ring: u8::from(protection) << 3 | if write { 0x20 } else { 0x10 },
+            ring: lacked,
             vmid,
             mmhub,
             pasid: state.pasid(vmid, mmhub),

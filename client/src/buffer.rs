@@ -23,7 +23,7 @@ use vkfd_uapi::memory::{
 
 use crate::address::{index, CpuVa, GpuId, GpuVa, Handle, PAGE};
 use crate::client::{Client, GpuSet};
-use crate::error::{ClientError, Result};
+use crate::error::{ClientError, Errno, Result};
 use crate::transport::MmapFile;
 use crate::va::Reservation;
 
@@ -350,7 +350,18 @@ impl Buffer {
         }
         let MapMemoryToGpuArgs { handle, device_ids_array_ptr, n_devices, n_success } = map_args(bo.handle, gpus);
         let mut args = UnmapMemoryFromGpuArgs { handle, device_ids_array_ptr, n_devices, n_success };
-        self.client.memory_ioctl(command::UNMAP_MEMORY_FROM_GPU, &mut args)
+        loop {
+            match self.client.memory_ioctl(command::UNMAP_MEMORY_FROM_GPU, &mut args) {
+                // A GPU that does not have it, after a call that came to it and failed later.
+                Err(error) if error.errno() == Some(Errno::INVAL) && args.n_success < n_devices => {
+                    args.n_success += 1;
+                    if args.n_success == n_devices {
+                        return Ok(());
+                    }
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Unmaps it and maps it again on the same GPUs: for a registered buffer whose CPU memory was

@@ -401,20 +401,22 @@ impl Bo {
         }
     }
 
-    /// Takes it off a GPU. Nothing if it is not mapped there. O(pages).
-    pub fn unmap(&self, gpu: usize) -> Result {
+    /// Takes it off a GPU. Returns whether it was mapped there. O(pages).
+    pub fn unmap(&self, gpu: usize) -> Result<bool> {
         let mut inner = self.reserve()?;
         if let Backing::Userptr(object) = &self.backing {
+            let mapped = self.is_mapped(&inner, gpu);
             self.unmap_userptr(object, gpu);
-            return Ok(());
+            return Ok(mapped);
         }
-        if let Some(at) = inner.maps.iter().position(|m| m.vm.gpu_index() == gpu) {
+        let at = inner.maps.iter().position(|m| m.vm.gpu_index() == gpu);
+        if let Some(at) = at {
             let map = inner.maps.swap_remove(at);
             map.leaves.clear(&**map.vm.gpu(), 0, self.span.pages());
             map.vm.flush();
             map.vm.release(&map.leaves);
         }
-        Ok(())
+        Ok(at.is_some())
     }
 
     /// The mapping stays with the object until its entries are gone: an invalidation that comes

@@ -46,7 +46,8 @@ pub(crate) fn dmabuf_info(process: &Process, args: &mut abi::GetDmabufInfoArgs) 
     }
     args.metadata_size = u32::try_from(bytes.len()).unwrap_or(0);
     args.gpu_id = buffer.gpu_id;
-    args.flags = buffer.flags;
+    // KFD takes it as a hint alone that CPUs are to see the memory.
+    args.flags = buffer.flags & abi::ALLOC_MEM_TYPES;
     Ok(())
 }
 

@@ -140,13 +140,14 @@ fn dispatch(process: &Arc<Process>, command: Command, arg: CpuVa) -> Result {
         // KFD's answer to callers without the right to checkpoint or to debug: here no caller
         // has it.
         Some(c::Call::CRIU_OP) => Err(Errno::EACCES.into()),
-        Some(
-            c::Call::DBG_TRAP
-            | c::Call::DBG_REGISTER_DEPRECATED
-            | c::Call::DBG_UNREGISTER_DEPRECATED
-            | c::Call::DBG_ADDRESS_WATCH_DEPRECATED
-            | c::Call::DBG_WAVE_CONTROL_DEPRECATED,
-        ) => Err(Errno::EPERM.into()),
+        // A debugger's arguments are read first, as KFD does it.
+        Some(c::Call::DBG_TRAP) => call.with(|_: &mut [u64; 4]| Err(Errno::EPERM.into())),
+        Some(c::Call::DBG_REGISTER_DEPRECATED | c::Call::DBG_UNREGISTER_DEPRECATED) => {
+            call.with(|_: &mut [u32; 2]| Err(Errno::EPERM.into()))
+        }
+        Some(c::Call::DBG_ADDRESS_WATCH_DEPRECATED | c::Call::DBG_WAVE_CONTROL_DEPRECATED) => {
+            call.with(|_: &mut [u64; 2]| Err(Errno::EPERM.into()))
+        }
         // 0x28 is the profiler's unless the whole word says batch. No number leads to the newer
         // form of CREATE_QUEUE.
         Some(c::Call::CREATE_QUEUE_ENGINE) => Err(Errno::ENOTTY.into()),
@@ -261,8 +262,8 @@ fn create_event(process: &Process, args: &mut event::CreateEventArgs) -> Result 
 }
 
 fn wait_events(process: &Process, args: &mut event::WaitEventsArgs) -> Result {
+    args.wait_result = event::WAIT_RESULT_FAIL;
     if args.num_events > MAX_LIST {
-        args.wait_result = event::WAIT_RESULT_FAIL;
         return Err(Errno::ENOMEM.into());
     }
     let mut list = Vec::filled(event::EventData::zeroed(), args.num_events as usize)?;

@@ -286,14 +286,17 @@ fn device_ids(process: &Process, array: u64, count: u32) -> Result<[u32; MAX_GPU
 
 /// Maps or unmaps an object on the listed GPUs from number `done` on, which counts up with each
 /// success, so that a call can be resumed. EINVAL for a list that is longer than any machine
-/// has GPUs: it would name one twice.
+/// has GPUs: it would name one twice. EINVAL also for an unmap from a GPU without the object.
 pub(crate) fn map(process: &Process, handle: u64, array: u64, count: u32, done: &mut u32, map: bool) -> Result {
     if count == 0 || *done > count {
         return Err(Errno::EINVAL.into());
     }
     let ids = device_ids(process, array, count)?;
+    let device = process.kfd().device(handle_gpu(handle))?;
+    if map {
+        process.vm(device.index())?;
+    }
     // Other calls say EINVAL to a number that is none.
-    process.kfd().device(handle_gpu(handle))?;
     let bo = process.bo(handle).map_err(|error| Error { errno: Errno::ENOMEM, ..error })?;
     for id in ids.iter().take(count as usize).skip(*done as usize) {
         os::interrupted()?;
@@ -301,8 +304,8 @@ pub(crate) fn map(process: &Process, handle: u64, array: u64, count: u32, done: 
         if map {
             let vm = process.vm(device.index())?;
             bo.map_with_room(&vm, process.deadline())?;
-        } else {
-            bo.unmap(device.index())?;
+        } else if !bo.unmap(device.index())? {
+            return refuse(Errno::EINVAL, Reason::BadGpu);
         }
         *done = done.saturating_add(1);
     }

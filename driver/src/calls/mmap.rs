@@ -9,6 +9,7 @@
 use crate::base::addr::{VramOffset, PAGE};
 use crate::base::errno::{Errno, Result};
 use crate::buffers::bo::{Backing, VramMemory};
+use crate::gpuvm::vm::DOORBELL_BYTES;
 use crate::os::{Arc, Vec};
 use crate::process::offsets::Shown;
 use crate::process::Process;
@@ -64,7 +65,12 @@ pub(super) fn mmap(process: &Process, offset: u64, bytes: u64) -> Result<Mapped>
     };
     match abi::mmap_type(offset) {
         abi::MMAP_TYPE_DOORBELL => {
-            page_at(process, abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
+            let offset = abi::encode(abi::MMAP_TYPE_DOORBELL, device(offset).ok_or(Errno::ENODEV)?.id());
+            // All of them or none, as in KFD.
+            if bytes != DOORBELL_BYTES {
+                return Err(Errno::EINVAL.into());
+            }
+            page_at(process, offset, bytes)
         }
         abi::MMAP_TYPE_EVENTS => {
             let device = process.kfd().devices().first().ok_or(Errno::EINVAL)?;
@@ -72,7 +78,7 @@ pub(super) fn mmap(process: &Process, offset: u64, bytes: u64) -> Result<Mapped>
         }
         abi::MMAP_TYPE_RESERVED_MEM => Err(Errno::EINVAL.into()),
         _ if offset >> abi::MMAP_GPU_ID_SHIFT != 0 => {
-            page_at(process, abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::EINVAL)?.id()), bytes)
+            page_at(process, abi::encode(abi::MMAP_TYPE_MMIO, device(offset).ok_or(Errno::ENODEV)?.id()), bytes)
         }
         _ => mmap_bo(process, offset, bytes),
     }
@@ -88,7 +94,8 @@ fn page_at(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
 
 fn mmap_bo(process: &Process, offset: u64, bytes: u64) -> Result<Mapped> {
     match process.offsets().find(offset, bytes) {
-        Some((Shown::Object(bo), from)) => Mapped::of(bo.backing(), from, bytes),
+        // Of an object, a mapping has the beginning: DRM finds it by that.
+        Some((Shown::Object(bo), 0)) => Mapped::of(bo.backing(), 0, bytes),
         Some((Shown::Page(memory), from)) => Ok(Mapped::Dma(memory, from)),
         _ => Err(Errno::EINVAL.into()),
     }

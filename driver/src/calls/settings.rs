@@ -43,20 +43,21 @@ pub(crate) fn set_trap_handler(process: &Process, args: &abi::SetTrapHandlerArgs
 pub(crate) fn tile_config(process: &Process, args: &mut abi::GetTileConfigArgs) -> Result {
     process.kfd().device(args.gpu_id)?;
     (args.gb_addr_config, args.num_banks, args.num_ranks) = (0, 0, 0);
-    args.num_tile_configs = zeroes(process, args.tile_config_ptr, args.num_tile_configs.min(TILE_MODES))?;
-    args.num_macro_tile_configs =
-        zeroes(process, args.macro_tile_config_ptr, args.num_macro_tile_configs.min(MACRO_TILE_MODES))?;
-    Ok(())
+    zeroes(process, args.tile_config_ptr, &mut args.num_tile_configs, TILE_MODES)?;
+    zeroes(process, args.macro_tile_config_ptr, &mut args.num_macro_tile_configs, MACRO_TILE_MODES)
 }
 
-/// Writes so many words of zero to the caller.
-fn zeroes(process: &Process, at: u64, words: u32) -> Result<u32> {
+/// Writes so many words of zero to the caller, at most `most`, and says how many: none where they
+/// cannot go.
+fn zeroes(process: &Process, at: u64, count: &mut u32, most: u32) -> Result {
+    let words = core::mem::take(count).min(most);
     let zeroes = [0; TILE_MODES as usize * 4];
     let bytes = (words as usize).checked_mul(4).and_then(|bytes| zeroes.get(..bytes)).ok_or(Errno::EINVAL)?;
     if !bytes.is_empty() {
         process.mm().write(CpuVa(at), bytes).map_err(|e| Error { reason: Reason::BadPointer, ..e })?;
     }
-    Ok(words)
+    *count = words;
+    Ok(())
 }
 
 /// The runtime announces itself, or takes that back. EBUSY when it has, EEXIST when there are

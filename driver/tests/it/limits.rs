@@ -19,6 +19,7 @@ use vkfd_driver::seams::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, 
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY, EVENT_SIGNAL};
 use vkfd_uapi::memory::*;
+use vkfd_uapi::mmap;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::SetXnackModeArgs;
 use vkfd_uapi::svm::*;
@@ -354,6 +355,34 @@ fn registers_are_not_shared() {
     };
     assert_ne!(page(&rig.process), page(&other));
     other.release();
+}
+
+/// Doorbells are mapped as a whole, and no GPU is ENODEV.
+#[test]
+fn doorbells_are_mapped_as_kfd_does() {
+    let rig = Rig::new(Options::default());
+    let doorbells = |gpu_id| mmap::encode(mmap::MMAP_TYPE_DOORBELL, gpu_id);
+    let map = |offset, bytes| rig.process.mmap(offset, bytes).map(drop).map_err(|error| error.errno);
+    assert_eq!(map(doorbells(GPU_ID), 2 * PAGE), Ok(()));
+    for (offset, bytes) in [(0, PAGE), (PAGE, PAGE), (0, 3 * PAGE)] {
+        assert_eq!(map(doorbells(GPU_ID) + offset, bytes), Err(Errno::EINVAL), "{bytes:#x} from {offset:#x} on");
+    }
+    for none in [0, !GPU_ID] {
+        assert_eq!(map(doorbells(none), 2 * PAGE), Err(Errno::ENODEV));
+    }
+    assert_eq!(map(mmap::encode(mmap::MMAP_TYPE_MMIO, !GPU_ID), PAGE), Err(Errno::ENODEV));
+}
+
+/// A mapping has an object's first page.
+#[test]
+fn an_object_is_mapped_from_its_beginning() {
+    let rig = Rig::new(Options::default());
+    for (at, kind) in [(VA, ALLOC_MEM_FLAGS_VRAM), (2 * VA, ALLOC_MEM_FLAGS_GTT)] {
+        let (_, offset) = alloc_at(&rig.process, at, 4 * PAGE, kind | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
+        let map = |from: u64, pages: u64| rig.process.mmap(offset + from, pages * PAGE).map(drop).map_err(|e| e.errno);
+        assert_eq!([map(0, 4), map(0, 1)], [Ok(()); 2]);
+        assert_eq!([map(PAGE, 1), map(0, 5), map(PAGE, 3)], [Err(Errno::EINVAL); 3]);
+    }
 }
 
 /// Queues that fault are served one after the other as they came, however many there are, and a

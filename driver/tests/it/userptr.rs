@@ -583,7 +583,8 @@ fn every_failpoint_of_a_registration_leaves_nothing() {
     let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
     let mut n = 0;
     while vkfd_driver::os::fault_injection::fail_nth(n, || rig.map(handle)).1 {
-        rig.unmap(handle).unwrap();
+        // EINVAL where it is not mapped.
+        assert!(matches!(rig.unmap(handle), Ok(()) | Err(Errno::EINVAL)), "point {n}");
         assert_eq!(rig.info().page_table_bytes, clean.page_table_bytes, "point {n}");
         n += 1;
     }

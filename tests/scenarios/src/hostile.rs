@@ -180,7 +180,7 @@ fn long_list() -> Result<(), Stop> {
     }
     // As many as there may be, one GPU again and again.
     raw::ioctl(client, command::MAP_MEMORY_TO_GPU, &mut list(pointer, 32))?;
-    raw::ioctl(client, command::UNMAP_MEMORY_FROM_GPU, &mut list(pointer, 32))?;
+    raw::ioctl(client, command::UNMAP_MEMORY_FROM_GPU, &mut list(pointer, 1))?;
     Ok(free(client, handle)?)
 }
 

@@ -27,6 +27,7 @@ mod memory;
 mod module;
 mod raw;
 mod stir;
+pub mod stock;
 pub mod svm;
 mod world;
 

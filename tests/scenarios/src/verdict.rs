@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How a scenario ends early, and the checks that end it.
 
-use vkfd_client::ClientError;
+use vkfd_client::{ClientError, Errno};
 
 /// Why a scenario stopped.
 #[derive(Debug)]
@@ -17,7 +17,10 @@ impl Stop {
     #[must_use]
     pub fn on(self, stock: bool) -> Self {
         let lacks = |cause: &(dyn std::error::Error + 'static)| {
-            matches!(cause.downcast_ref(), Some(ClientError::Unsupported(_)))
+            // AMD's driver knows each of KFD's numbers; others are vkfd's own.
+            let (call, errno) = (cause.downcast_ref::<ClientError>(), cause.downcast_ref::<Errno>());
+            let unknown = errno.copied().or(call.and_then(ClientError::errno)) == Some(Errno::NOTTY);
+            unknown || matches!(call, Some(ClientError::Unsupported(_)))
         };
         match self {
             Self::Fail(error) if stock && error.chain().any(lacks) => Self::Skip(format!("{error:#}")),

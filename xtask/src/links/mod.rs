@@ -7,7 +7,7 @@
 
 mod page;
 mod promises;
-mod wrap;
+pub(crate) mod wrap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -5,7 +5,7 @@
 //! are all short. Code between backticks and the targets of links are not broken.
 
 /// `text` with its long lines wrapped at `width` columns.
-pub(super) fn wrap(text: &str, width: usize) -> String {
+pub(crate) fn wrap(text: &str, width: usize) -> String {
     let mut out = Vec::new();
     let mut paragraph: Vec<&str> = Vec::new();
     let mut fenced = false;

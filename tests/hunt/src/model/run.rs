@@ -284,8 +284,9 @@ impl World {
                 if let Some(at) = self.object(*object) {
                     let (handle, gpu) = (self.objects[at].handle, gpu % gpus);
                     let result = self.call(fail, true, |rig| rig.unmap(handle, gpu))?;
-                    ensure!(result.is_ok(), "{result:?}");
-                    self.objects[at].mapped[gpu] = false;
+                    let mapped = std::mem::replace(&mut self.objects[at].mapped[gpu], false);
+                    let wanted = if mapped { Ok(()) } else { Err(Errno::EINVAL) };
+                    ensure!(result == wanted, "{result:?}, and it was mapped: {mapped}");
                 }
             }
             Op::Free { object } => {
@@ -512,7 +513,8 @@ impl World {
         for object in std::mem::take(&mut self.objects) {
             for gpu in 0..self.rig.gpus.len() {
                 let unmapped = self.rig.unmap(object.handle, gpu);
-                ensure!(unmapped.is_ok(), "{unmapped:?}");
+                let mapped = object.mapped.get(gpu).is_some_and(|mapped| *mapped);
+                ensure!(unmapped.is_ok() == mapped, "{unmapped:?}, and it was mapped: {mapped}");
             }
             let freed = self.rig.free(object.handle);
             ensure!(freed.is_ok(), "{freed:?}");

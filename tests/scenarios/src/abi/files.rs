@@ -11,7 +11,7 @@ use vkfd_client::uapi::command;
 use vkfd_client::uapi::event::{EVENT_MEMORY, WAIT_RESULT_COMPLETE};
 use vkfd_client::uapi::memory::{
     AllocMemoryOfGpuArgs, ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs, ALLOC_MEM_FLAGS_GTT,
-    ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
+    ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_client::uapi::pod::Pod;
 use vkfd_client::uapi::smi::{event_mask, SmiEventsArgs, SMI_EVENT_VMFAULT};
@@ -105,6 +105,7 @@ fn dmabuf() -> Result<(), Stop> {
         let mut info = GetDmabufInfoArgs { dmabuf_fd: fd, ..GetDmabufInfoArgs::zeroed() };
         ensure_eq!(runtime.call(command::GET_DMABUF_INFO, &mut info), Ok(()));
         ensure_eq!((info.size, info.gpu_id, info.flags & kind), (4 * PAGE, runtime.gpu, kind));
+        ensure_eq!(info.flags & ALLOC_MEM_FLAGS_PUBLIC, 0, "a hint is not told");
         ensure_eq!(file.metadata()?.len(), 4 * PAGE);
         // As libdrm asks for an import's size.
         ensure_eq!((&file).seek(SeekFrom::End(0))?, 4 * PAGE);

@@ -116,6 +116,11 @@ impl Runtime {
         raw::send(&*self.transport, command, CpuVa::of(std::ptr::from_mut(args)).0)
     }
 
+    /// A call with its argument anywhere.
+    pub(super) fn send(&self, command: Command, argument: u64) -> Result<(), Errno> {
+        raw::send(&*self.transport, command, argument)
+    }
+
     pub(super) fn map_on_gpu(&self, handle: u64) -> Result<(), Errno> {
         let device_ids_array_ptr = CpuVa::of(&raw const self.gpu).0;
         self.call(
@@ -466,6 +471,9 @@ fn waits() -> Result<(), Stop> {
     ensure_eq!(set(memory), Err(Errno::INVAL));
     ensure_eq!(set(12345), Err(Errno::INVAL));
     ensure_eq!(outcome(&[12345], false, 0), (Err(Errno::INVAL), WAIT_RESULT_FAIL));
+    let mut nowhere = WaitEventsArgs { events_ptr: 8, num_events: 1, wait_for_all: 0, timeout: 0, wait_result: 77 };
+    ensure_eq!(runtime.call(command::WAIT_EVENTS, &mut nowhere), Err(Errno::FAULT));
+    ensure_eq!(nowhere.wait_result, WAIT_RESULT_FAIL);
     // From another thread at a time that never comes; destroying the event ends the wait.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| outcome(&[a, b, memory], false, u32::MAX - 1));
@@ -566,6 +574,7 @@ fn settings() -> Result<(), Stop> {
     ensure_eq!(runtime.call(command::CRIU_OP, &mut argument), Err(Errno::ACCES));
     for refused in [command::DBG_TRAP, command::DBG_REGISTER_DEPRECATED, command::DBG_WAVE_CONTROL_DEPRECATED] {
         ensure_eq!(runtime.call(refused, &mut argument), Err(Errno::PERM));
+        ensure_eq!(runtime.send(refused, 8), Err(Errno::FAULT), "its argument is read first");
     }
     Ok(())
 }

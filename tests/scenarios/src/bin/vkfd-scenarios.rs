@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use serde::{Deserialize, Serialize};
-use vkfd_scenarios::{calls, Host, Scenario, Stop};
+use vkfd_scenarios::{calls, stock, Host, Scenario, Stop};
 
 /// Seconds that a scenario may take in a process of its own.
 const LIMIT: u64 = 120;
@@ -80,6 +80,10 @@ struct Outcome {
 
 fn run(scenario: &Scenario) -> Outcome {
     let start = Instant::now();
+    if let Some(reason) = Host::is_stock().then(|| stock::lacks(scenario.name)).flatten() {
+        let (name, result, reason) = (scenario.name.into(), "skipped".into(), Some(reason.into()));
+        return Outcome { name, result, reason, seconds: 0.0 };
+    }
     let (result, reason) =
         match std::panic::catch_unwind(scenario.run).map(|ended| ended.map_err(|stop| stop.on(Host::is_stock()))) {
             Ok(Ok(())) => ("passed", None),

@@ -14,6 +14,7 @@ use vkfd_client::uapi::memory::{
 use vkfd_client::uapi::mmap as offsets;
 use vkfd_client::uapi::pod::Pod;
 use vkfd_client::uapi::smi::SmiEventsArgs;
+use vkfd_client::uapi::svm::SVM_ATTR_PREFETCH_LOC;
 use vkfd_client::{MmapFile, PAGE};
 
 use super::plain::map;
@@ -65,19 +66,28 @@ pub(super) fn dmabuf(calls: &Calls) -> Result<(), Stop> {
         calls.record.note("its end", format!("{end:?}"));
         let import = |what: &str, va, gpu, fd| calls.import(&format!("{name}, import {what}"), va, gpu, fd);
         for (what, va, gpu, fd) in [
-            ("at an unaligned address", va + 1, gpu, fd),
-            ("over itself", object.va(), gpu, fd),
-            ("over its last page", object.va() + 3 * PAGE, gpu, fd),
-            ("past 47 bits", 1 << 47, gpu, fd),
-            ("past 48 bits", 1 << 48, gpu, fd),
             ("for no GPU", va, calls.no_gpu(), fd),
             ("for GPU 0", va, 0, fd),
             ("of no file", va, gpu, INVALID_FD),
             ("of no such file", va, gpu, 9999),
             ("of a file of nothing", va, gpu, number(&null)),
         ] {
+            import(what, va, gpu, fd);
+        }
+        // Addresses are looked at whatever the kind.
+        for (what, va) in [
+            ("at an unaligned address", va + 1),
+            ("over itself", object.va()),
+            ("over its last page", object.va() + 3 * PAGE),
+            ("past 47 bits", 1 << 47),
+            ("past 48 bits", 1 << 48),
+        ]
+        .into_iter()
+        .filter(|_| kind == GTT)
+        {
+            let _together = calls.record.together();
             if let Some(handle) = import(what, va, gpu, fd) {
-                let _ = calls.free(&format!("{name}, free what came of it {what}"), handle);
+                let _ = calls.free(what, handle);
             }
         }
         if let Some(handle) = import("at 0", 0, gpu, fd) {
@@ -122,12 +132,13 @@ pub(super) fn dmabuf(calls: &Calls) -> Result<(), Stop> {
 fn words(line: &str) -> String {
     let mut words = line.split(' ');
     let number = words.next().unwrap_or_default();
-    // A time is long and in decimal; so is a process's number, after a minus.
-    let rest: Vec<&str> = words
-        .map(|word| match word {
+    // A time comes next, except of a virtual memory fault.
+    let rest: Vec<&str> = (0..)
+        .zip(words)
+        .map(|(at, word)| match word {
             word if word.starts_with('-') => "-PID",
             word if word.starts_with('@') => "@PAGE",
-            word if word.len() > 8 && word.bytes().all(|byte| byte.is_ascii_digit()) => "TIME",
+            word if at == 0 && word.bytes().all(|byte| byte.is_ascii_digit()) => "TIME",
             word => word,
         })
         .collect();
@@ -139,10 +150,13 @@ pub(super) fn smi(calls: &Calls) -> Result<(), Stop> {
     for (gpuid, label) in [(calls.no_gpu(), "of no GPU"), (0, "of GPU 0")] {
         let _ = calls.call(label, command::SMI_EVENTS, &mut SmiEventsArgs { gpuid, anon_fd: 0 });
     }
-    let mut args = SmiEventsArgs { gpuid: calls.gpu(), anon_fd: 0 };
-    calls.call("open", command::SMI_EVENTS, &mut args)?;
-    // SAFETY: the call has given the descriptor to this process.
-    let mut file = unsafe { File::from_raw_fd(i32::try_from(args.anon_fd)?) };
+    let open = |label: &str| -> Result<File, Stop> {
+        let mut args = SmiEventsArgs { gpuid: calls.gpu(), anon_fd: 0 };
+        calls.call(label, command::SMI_EVENTS, &mut args)?;
+        // SAFETY: the call has given the descriptor to this process.
+        Ok(unsafe { File::from_raw_fd(i32::try_from(args.anon_fd)?) })
+    };
+    let mut file = open("open")?;
     let record = &calls.record;
     let outcome = |result: std::io::Result<usize>| match result {
         Ok(bytes) => format!("{bytes} bytes"),
@@ -156,26 +170,25 @@ pub(super) fn smi(calls: &Calls) -> Result<(), Stop> {
         (&[0; 0], "ask with no byte"),
         (&[0xff; 16], "ask with 16 bytes"),
         (&[0; 8], "ask for nothing"),
-        (&[0xff; 8], "ask for all"),
     ] {
         record.step(label);
         record.note("write", outcome(file.write(bytes)));
     }
+    let mut file = open("open another")?;
+    record.step("ask for all");
+    record.note("write", outcome(file.write(&[0xff; 8])));
     record.step("read, with all asked for");
     record.note("read of 256 bytes", outcome(file.read(&mut room)));
     record.note("read of no byte", outcome(file.read(&mut [])));
-    // SVM memory that moves makes lines.
+    // SVM memory that moves makes lines. No GPU has access: queues that stop meanwhile would make
+    // more of them, or fewer.
     let memory = calls.memory("memory", 2 << 20)?;
     let range = memory.range(0, 4 * PAGE);
     memory.fill_pages(0..4, 1);
-    super::svm::set(calls, "prefetch to the GPU", range, 1, calls.gpu());
+    super::svm::set(calls, "prefetch", range, SVM_ATTR_PREFETCH_LOC, calls.gpu());
     lines(calls, &mut file, "lines of a prefetch");
-    super::svm::set(calls, "prefetch back", range, 1, 0);
+    super::svm::set(calls, "prefetch back", range, SVM_ATTR_PREFETCH_LOC, 0);
     lines(calls, &mut file, "lines of a prefetch back");
-    super::svm::set(calls, "prefetch to the GPU again", range, 1, calls.gpu());
-    lines(calls, &mut file, "lines of the second prefetch");
-    let _ = memory.read(0, 4);
-    lines(calls, &mut file, "lines of a CPU access");
     // A userptr that changes under a mapping, without a queue.
     let window = calls.window("window", 4 * PAGE)?;
     let own = calls.memory("own", PAGE)?;
@@ -228,7 +241,6 @@ pub(super) fn mmap(calls: &Calls) -> Result<(), Stop> {
     kfd("events, nine pages", 9 * PAGE, offsets::MMAP_TYPE_EVENTS);
     kfd("reserved", PAGE, offsets::encode(offsets::MMAP_TYPE_RESERVED_MEM, gpu));
     kfd("nothing", PAGE, 0);
-    kfd("a small offset", PAGE, 16 * PAGE);
     let render = |label: &str, bytes, offset| map(calls, label, MmapFile::Render(calls.gpu.id), bytes, offset);
     for (kind, name) in [(VRAM, "public VRAM"), (VRAM & !ALLOC_MEM_FLAGS_PUBLIC, "VRAM"), (GTT, "GTT")] {
         let made = calls.alloc(name, va, 4 * PAGE, 0, kind)?;
@@ -238,6 +250,9 @@ pub(super) fn mmap(calls: &Calls) -> Result<(), Stop> {
         render(&format!("{name}, mapped past its end"), 5 * PAGE, made.mmap_offset);
         let _ = calls.free(&format!("{name}, freed"), made.handle);
         render(&format!("{name}, mapped after it"), 4 * PAGE, made.mmap_offset);
+    }
+    if let Ok(made) = calls.alloc("doorbells of an object", va, 2 * PAGE, 0, ALLOC_MEM_FLAGS_DOORBELL) {
+        let _ = calls.free("doorbells of an object, freed", made.handle);
     }
     let own = calls.alloc("userptr", va, PAGE, memory.whole().start, USERPTR)?;
     render("userptr, mapped", PAGE, own.mmap_offset);

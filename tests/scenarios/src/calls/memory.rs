@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory: allocation of every kind, mapping, freeing.
 
+use std::collections::BTreeMap;
+
 use vkfd_client::uapi::command;
 use vkfd_client::uapi::memory::{
     AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_AQL_QUEUE_MEM, ALLOC_MEM_FLAGS_COHERENT, ALLOC_MEM_FLAGS_CONTIGUOUS,
@@ -10,6 +12,7 @@ use vkfd_client::uapi::memory::{
 };
 use vkfd_client::PAGE;
 
+use super::record::outcome;
 use super::Calls;
 use crate::memory::{Backing, Memory};
 use crate::raw::USERPTR;
@@ -22,6 +25,7 @@ const MIB: u64 = 1 << 20;
 impl Calls {
     /// Allocates, and if that works maps, unmaps, and frees.
     fn whole_life(&self, label: &str, va: u64, size: u64, cpu: u64, flags: u32) {
+        let _together = self.record.together();
         let Ok(made) = self.alloc(label, va, size, cpu, flags) else { return };
         if self.map_on_gpu(&format!("{label}: map"), made.handle).is_ok() {
             let _ = self.unmap_from_gpu(&format!("{label}: unmap"), made.handle);
@@ -34,6 +38,7 @@ pub(super) fn alloc(calls: &Calls) -> Result<(), Stop> {
     calls.bind()?;
     let window = calls.window("window", 8 * MIB)?;
     let va = window.whole().start;
+    // Addresses are looked at before the kind is.
     for (kind, name) in [(VRAM, "VRAM"), (GTT, "GTT")] {
         let life = |what: &str, va, size| calls.whole_life(&format!("{name}, {what}"), va, size, 0, kind);
         life("a page", va, PAGE);
@@ -43,33 +48,33 @@ pub(super) fn alloc(calls: &Calls) -> Result<(), Stop> {
         life("2 MiB", va, 2 * MIB);
         life("at 0", 0, PAGE);
         life("at 0, a byte", 0, 1);
-        life("at 1", 1, PAGE);
-        life("at an unaligned address", va + 8, PAGE);
-        life("at a low address", PAGE, PAGE);
-        life("below the aperture", 8 * PAGE, PAGE);
-        life("in the aperture's first page", 16 * PAGE, PAGE);
-        life("in the last page of 47 bits", (1 << 47) - PAGE, PAGE);
-        life("across 47 bits", (1 << 47) - PAGE, 2 * PAGE);
-        life("at 47 bits", 1 << 47, PAGE);
-        life("at 48 bits", 1 << 48, PAGE);
-        life("at the end of all addresses", PAGE.wrapping_neg(), PAGE);
-        life("across the end of all addresses", PAGE.wrapping_neg(), 2 * PAGE);
         life("more than there is", va, 1 << 44);
-        life("all addresses", va, PAGE.wrapping_neg());
-        life("as many bytes as there are", va, u64::MAX);
     }
+    let life = |what: &str, va, size| calls.whole_life(what, va, size, 0, VRAM);
+    life("at 1", 1, PAGE);
+    life("at an unaligned address", va + 8, PAGE);
+    life("at a low address", PAGE, PAGE);
+    life("below the aperture", 8 * PAGE, PAGE);
+    life("in the aperture's first page", 16 * PAGE, PAGE);
+    life("in the last page of 47 bits", (1 << 47) - PAGE, PAGE);
+    life("across 47 bits", (1 << 47) - PAGE, 2 * PAGE);
+    life("at 47 bits", 1 << 47, PAGE);
+    life("at 48 bits", 1 << 48, PAGE);
+    life("at the end of all addresses", PAGE.wrapping_neg(), PAGE);
+    life("across the end of all addresses", PAGE.wrapping_neg(), 2 * PAGE);
+    life("all addresses", va, PAGE.wrapping_neg());
+    life("as many bytes as there are", va, u64::MAX);
     let first = calls.alloc("first", va + 4 * PAGE, 4 * PAGE, 0, VRAM)?;
-    for (kind, name) in [(VRAM, "VRAM"), (GTT, "GTT")] {
-        let over = |what: &str, page: u64, pages: u64| {
-            calls.whole_life(&format!("{name} {what}"), va + page * PAGE, pages * PAGE, 0, kind);
-        };
-        over("at the same address", 4, 4);
-        over("over its first page", 3, 2);
-        over("over its last page", 7, 2);
-        over("around it", 3, 6);
-        over("within it", 5, 1);
-        over("before it", 2, 2);
-        over("after it", 8, 2);
+    for (what, page, pages) in [
+        ("at the same address", 4, 4),
+        ("over its first page", 3, 2),
+        ("over its last page", 7, 2),
+        ("around it", 3, 6),
+        ("within it", 5, 1),
+        ("before it", 2, 2),
+        ("after it", 8, 2),
+    ] {
+        calls.whole_life(what, va + page * PAGE, pages * PAGE, 0, GTT);
     }
     let _ = calls.free("free the first", first.handle);
     let _ = calls.free("free it again", first.handle);
@@ -112,10 +117,19 @@ pub(super) fn kinds(calls: &Calls) -> Result<(), Stop> {
     calls.whole_life("all kinds", va, PAGE, cpu, all);
     calls.whole_life("no kind", va, PAGE, 0, 0);
     calls.whole_life("no kind, writable", va, PAGE, 0, ALLOC_MEM_FLAGS_WRITABLE);
-    for bit in 5..32 {
-        for (kind, name) in [(VRAM, "VRAM"), (GTT, "GTT"), (USERPTR, "userptr")] {
-            calls.whole_life(&format!("{name} with bit {bit}"), va, PAGE, cpu, kind & !(1 << 31) | 1 << bit);
+    for (kind, name) in [(VRAM, "VRAM"), (GTT, "GTT"), (USERPTR, "userptr")] {
+        calls.record.be_silent(true);
+        let mut outcomes = BTreeMap::<String, Vec<u32>>::new();
+        for bit in 5..32 {
+            let made = calls.alloc(name, va, PAGE, cpu, kind & !(1 << 31) | 1 << bit);
+            if let Ok(made) = &made {
+                let _ = calls.free(name, made.handle);
+            }
+            outcomes.entry(outcome(made.map(drop))).or_default().push(bit);
         }
+        calls.record.be_silent(false);
+        calls.record.step(format!("{name} with each other flag"));
+        calls.record.note("ALLOC_MEMORY_OF_GPU with one of the bits 5 to 31, by outcome", format!("{outcomes:?}"));
     }
     for (flags, name) in [
         (VRAM | ALLOC_MEM_FLAGS_CONTIGUOUS, "contiguous VRAM"),

@@ -56,6 +56,7 @@ pub const ALL: &[Sequence] = &[
     Sequence { name: "queue", run: queue::change },
     Sequence { name: "event", run: event::events },
     Sequence { name: "event-page", run: event::page },
+    Sequence { name: "event-vram", run: event::page_in_vram },
     Sequence { name: "wait", run: event::wait },
     Sequence { name: "dmabuf", run: file::dmabuf },
     Sequence { name: "smi", run: file::smi },
@@ -64,6 +65,8 @@ pub const ALL: &[Sequence] = &[
     Sequence { name: "svm-attributes", run: svm::attributes },
     Sequence { name: "svm-buffers", run: svm::beside_buffers },
     Sequence { name: "work", run: queue::work },
+    Sequence { name: "fault", run: queue::fault },
+    Sequence { name: "gap", run: queue::fault_in_a_gap },
 ];
 
 /// Runs a sequence in a new process object of the host.

@@ -31,7 +31,9 @@ pub(super) fn unbound(calls: &Calls) -> Result<(), Stop> {
     let memory = calls.memory("memory", 4 * PAGE)?;
     let window = calls.window("window", 4 * PAGE)?;
     let (va, cpu, gpu_id) = (window.whole().start, memory.whole().start, calls.gpu());
-    let _ = calls.call("version", command::GET_VERSION, &mut GetVersionArgs::zeroed());
+    let mut version = GetVersionArgs::zeroed();
+    let _ = calls.call("version", command::GET_VERSION, &mut version);
+    calls.record.note("the interface", format!("{}.{}", version.major_version, version.minor_version));
     let _ = calls.alloc("alloc VRAM", va, PAGE, 0, ALLOC_MEM_FLAGS_VRAM);
     let _ = calls.alloc("alloc GTT", va, PAGE, 0, ALLOC_MEM_FLAGS_GTT);
     let _ = calls.alloc("alloc userptr", va, PAGE, cpu, USERPTR);
@@ -77,8 +79,10 @@ pub(super) fn unbound(calls: &Calls) -> Result<(), Stop> {
         let mut enable = RuntimeEnableArgs { mode_mask, ..RuntimeEnableArgs::zeroed() };
         let _ = calls.call(label, command::RUNTIME_ENABLE, &mut enable);
     }
-    for (kind, label) in [(mmap::MMAP_TYPE_DOORBELL, "doorbells"), (mmap::MMAP_TYPE_MMIO, "registers")] {
-        map(calls, label, MmapFile::Kfd, 2 * PAGE, mmap::encode(kind, gpu_id));
+    for (kind, bytes, label) in
+        [(mmap::MMAP_TYPE_DOORBELL, 2 * PAGE, "doorbells"), (mmap::MMAP_TYPE_MMIO, PAGE, "registers")]
+    {
+        map(calls, label, MmapFile::Kfd, bytes, mmap::encode(kind, gpu_id));
     }
     Ok(())
 }

@@ -25,6 +25,8 @@ const VRAM: u32 = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE;
 /// control stack within, and the debugger's memory behind.
 const SAVED: (u32, u32, u32) = (63_508_480, 36_864, 131_072);
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For work that may have no end.
+const SHORT: Duration = Duration::from_secs(2);
 
 /// What a queue is made of.
 struct Parts {
@@ -82,6 +84,7 @@ impl Parts {
 impl Calls {
     /// Makes a queue, and ends it if it was made.
     fn queue(&self, label: &str, mut args: CreateQueueArgs) {
+        let _together = self.record.together();
         if self.call(label, command::CREATE_QUEUE, &mut args).is_ok() {
             let mut destroy = DestroyQueueArgs { queue_id: args.queue_id, pad: 0 };
             let _ = self.call(&format!("{label}: destroy"), command::DESTROY_QUEUE, &mut destroy);
@@ -92,6 +95,16 @@ impl Calls {
 pub(super) fn create(calls: &Calls) -> Result<(), Stop> {
     calls.bind()?;
     let parts = Parts::new(calls)?;
+    // Apart from this, only whether a queue has a doorbell is told.
+    for (mut args, label) in [(parts.good, "doorbell for compute"), (parts.copies(), "doorbell for copies")] {
+        calls.record.be_silent(true);
+        calls.call(label, command::CREATE_QUEUE, &mut args)?;
+        let mut destroy = DestroyQueueArgs { queue_id: args.queue_id, pad: 0 };
+        calls.call(label, command::DESTROY_QUEUE, &mut destroy)?;
+        calls.record.be_silent(false);
+        calls.record.step(label);
+        calls.record.note("its place", format!("{:#x}", args.doorbell_offset & 0x1fff));
+    }
     let unmapped = calls.object("unmapped", GTT, 4 * PAGE)?;
     calls.unmap_from_gpu("unmap what is not for queues", unmapped.handle)?;
     let (ring, control) = (parts.ring.va(), parts.control.va());
@@ -258,16 +271,21 @@ pub(super) fn change(calls: &Calls) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What a client does, call by call: copies, a kernel, a fault.
-pub(super) fn work(calls: &Calls) -> Result<(), Stop> {
-    let record = &calls.record;
-    let end = |result: Result<(), ClientError>| match result {
+/// How a client's work ends.
+fn end(result: Result<(), ClientError>) -> String {
+    match result {
         Ok(()) => "done".to_owned(),
         Err(ClientError::GpuFault { not_present, read_only, .. }) => {
             format!("a fault, not present: {not_present}, read only: {read_only}")
         }
+        Err(ClientError::Timeout(_)) => "no end".to_owned(),
         Err(error) => format!("{error:#}"),
-    };
+    }
+}
+
+/// What a client does, call by call: copies, a kernel.
+pub(super) fn work(calls: &Calls) -> Result<(), Stop> {
+    let record = &calls.record;
     record.be_quiet();
     record.step("a client opens");
     let client = Client::with_transport(Arc::clone(record) as _)?;
@@ -291,27 +309,47 @@ pub(super) fn work(calls: &Calls) -> Result<(), Stop> {
     record.step("copies");
     record.note("there and back", if seen == pattern { "right" } else { "wrong" });
     record.step("kernel");
-    {
-        let mut compute = ComputeQueue::new(&client, gpu)?;
-        let kernel = Kernel::Sum64 { src: to.gpu_va(), count: 2 * PAGE, out: back.gpu_va() };
-        let result = compute.launch(&kernel).and_then(|fence| fence.wait(PATIENCE));
-        let mut sum = [0; 8];
-        back.read(0, &mut sum)?;
-        let expected = pattern
-            .chunks(8)
-            .fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(word.try_into().unwrap_or_default())));
-        let right = u64::from_le_bytes(sum) == expected;
-        record.step("sum");
-        record.note("of 8192 words", format!("{}, {}", end(result), if right { "right" } else { "wrong" }));
-    }
-    for (va, label) in
-        [(GpuVa(0x10_0000_0000), "copy from nowhere"), (GpuVa(to.gpu_va().0 + (1 << 30)), "copy from a gap")]
-    {
-        let mut copies = CopyQueue::new(&client, gpu)?;
-        let result = copies.copy_now(back.gpu_va(), va, PAGE, PATIENCE);
-        drop(copies);
-        record.step(label);
-        record.note("ends", end(result));
-    }
+    let mut compute = ComputeQueue::new(&client, gpu)?;
+    let kernel = Kernel::Sum64 { src: to.gpu_va(), count: 2 * PAGE, out: back.gpu_va() };
+    let result = compute.launch(&kernel).and_then(|fence| fence.wait(PATIENCE));
+    let mut sum = [0; 8];
+    back.read(0, &mut sum)?;
+    let expected = pattern
+        .chunks(8)
+        .fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(word.try_into().unwrap_or_default())));
+    let right = u64::from_le_bytes(sum) == expected;
+    record.step("sum");
+    record.note("of 8192 words", format!("{}, {}", end(result), if right { "right" } else { "wrong" }));
+    Ok(())
+}
+
+/// A copy from addresses that nobody has, and another after it.
+pub(super) fn fault(calls: &Calls) -> Result<(), Stop> {
+    let client = client(calls)?;
+    let to = client.alloc(&AllocOptions::gtt(PAGE))?;
+    copy(calls, &client, "copy from nowhere", to.gpu_va(), GpuVa(0x10_0000_0000), PATIENCE)?;
+    copy(calls, &client, "copy after the fault", to.gpu_va(), to.gpu_va(), SHORT)
+}
+
+/// A copy from beyond an object.
+pub(super) fn fault_in_a_gap(calls: &Calls) -> Result<(), Stop> {
+    let client = client(calls)?;
+    let to = client.alloc(&AllocOptions::vram(calls.gpu.id, PAGE))?;
+    copy(calls, &client, "copy from a gap", to.gpu_va(), GpuVa(to.gpu_va().0 + (1 << 30)), PATIENCE)
+}
+
+fn client(calls: &Calls) -> Result<Client, Stop> {
+    calls.record.be_quiet();
+    calls.record.step("a client opens");
+    Ok(Client::with_transport(Arc::clone(&calls.record) as _)?)
+}
+
+/// Notes how a copy by a queue of its own ends.
+fn copy(calls: &Calls, client: &Client, label: &str, to: GpuVa, from: GpuVa, limit: Duration) -> Result<(), Stop> {
+    let mut copies = CopyQueue::new(client, calls.gpu.id)?;
+    let result = copies.copy_now(to, from, PAGE, limit);
+    drop(copies);
+    calls.record.step(label);
+    calls.record.note("ends", end(result));
     Ok(())
 }

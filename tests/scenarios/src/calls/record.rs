@@ -4,8 +4,10 @@
 //!
 //! Mechanism: [`Record`] is a transport that passes everything on. Fields come from the ABI's rows,
 //! and from a copy of the argument before and after the call. A GPU is `gpu`, memory of the script
-//! is the name it was given with a distance, and a handle is its GPU and number. Clocks, free
-//! memory, descriptors and offsets of objects have no values, only whether there is one.
+//! is the name it was given with a distance, and a handle is that of an object, or of none. Clocks,
+//! free memory, descriptors, versions and offsets of objects have no values, only whether there is
+//! one. Calls that belong together ([`Record::together`]) are one line, so that what follows from a
+//! difference is no further one.
 //!
 //! Lock: `state` guards the names and the lines; a leaf.
 
@@ -17,7 +19,7 @@ use serde::Serialize;
 use vkfd_client::uapi::call::{Count, Known};
 use vkfd_client::uapi::ioctl::{Command, Direction};
 use vkfd_client::uapi::pod::Field;
-use vkfd_client::uapi::{batch, command, mmap};
+use vkfd_client::uapi::{batch, command, memory, mmap};
 use vkfd_client::{ClientError, Errno, GpuId, MmapFile, Node, Transport};
 
 /// Numbers from here on are vkfd's own calls, which are not recorded.
@@ -43,7 +45,10 @@ struct State {
     count: u32,
     names: Vec<(u64, u64, String)>,
     lines: Vec<Line>,
+    handles: Vec<u64>,
     quiet: bool,
+    silent: bool,
+    together: bool,
 }
 
 /// A transport that records.
@@ -51,6 +56,15 @@ pub struct Record {
     kfd: Arc<dyn Transport>,
     gpu: GpuId,
     state: Mutex<State>,
+}
+
+/// Calls are one line as long as it exists.
+pub struct Together<'a>(&'a Record);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        self.0.with(|state| (state.together, state.count) = (false, 0));
+    }
 }
 
 /// Bytes of this process, if they can be read.
@@ -87,7 +101,7 @@ impl State {
     fn value(&self, name: &str, value: u64, gpu: GpuId) -> String {
         let own = |id: u64| if id == u64::from(gpu.0) { "gpu" } else { "no GPU" }.to_owned();
         let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
-        if is(&["clock_counter", "available", "r_debug"]) {
+        if is(&["clock_counter", "available", "r_debug", "minor_version"]) {
             return if value == 0 { "0" } else { "something" }.into();
         }
         if is(&["gpu_id", "gpuid"]) {
@@ -96,16 +110,26 @@ impl State {
         if is(&["_fd"]) {
             return if value < 1 << 20 { "a file".into() } else { format!("{value:#x}") };
         }
-        if name == "handle" {
-            return if value == 0 { "0".into() } else { format!("{}:{}", own(value >> 32), value & 0xffff_ffff) };
+        if name == "handle" || name == "event_page_offset" && ![0, mmap::MMAP_TYPE_EVENTS].contains(&value) {
+            return match value {
+                _ if self.handles.contains(&value) => "object".into(),
+                0 => "0".into(),
+                _ => format!("{}:no object", own(value >> 32)),
+            };
         }
-        if let Some((start, _, word)) = self.names.iter().find(|(start, end, _)| (*start..=*end).contains(&value)) {
+        // What ends at an address comes after what has it, and an older name after a newer one.
+        let within = self.names.iter().rev().find(|(start, end, _)| (*start..*end).contains(&value));
+        let named = within.or_else(|| self.names.iter().rev().find(|(start, end, _)| (*start..=*end).contains(&value)));
+        if let Some((start, _, word)) = named {
             let distance = value - start;
             return if distance == 0 { word.clone() } else { format!("{word}+{distance:#x}") };
         }
         // Where a library has put something, which is not the same twice.
         if is(&["addr", "_ptr"]) && (1 << 30..(1 << 47) - 0x1000).contains(&value) && value != 1 << 32 {
             return "an address".into();
+        }
+        if name == "doorbell_offset" && mmap::mmap_type(value) == mmap::MMAP_TYPE_DOORBELL {
+            return format!("a doorbell of {}", own(mmap::gpu_id(value).into()));
         }
         if name == "offset" || name.ends_with("_offset") {
             return offset(value, own);
@@ -117,7 +141,23 @@ impl State {
         }
     }
 
+    /// Whether the offset that ALLOC returns is told: those of the caller's own memory and of
+    /// doorbells are the subject of one sequence alone.
+    fn shows(&self, known: &Known, bytes: &[u8]) -> bool {
+        const ELSEWHERE: u32 = memory::ALLOC_MEM_FLAGS_USERPTR | memory::ALLOC_MEM_FLAGS_DOORBELL;
+        let flags = known.fields.iter().find(|field| field.name == "flags").and_then(|flags| field(bytes, flags));
+        self.sequence == "mmap" || flags.is_none_or(|flags| flags & u64::from(ELSEWHERE) == 0)
+    }
+
     fn push(&mut self, call: String, result: String) {
+        if self.silent {
+            return;
+        }
+        if let Some(line) = self.lines.last_mut().filter(|_| self.together && self.count > 0) {
+            let name = call.split(['_', ' ']).next().unwrap_or_default();
+            let _ = write!(line.result, "; {name} {result}");
+            return;
+        }
         self.count += 1;
         let number = if self.count > 1 { format!(" #{}", self.count) } else { String::new() };
         let step = format!("{}/{}{number}", self.sequence, self.label);
@@ -153,7 +193,23 @@ impl Record {
 
     /// Names what comes next.
     pub fn step(&self, label: impl Into<String>) {
-        self.with(|state| (state.label, state.count) = (label.into(), 0));
+        self.with(|state| {
+            if !(state.together && state.count > 0) {
+                (state.label, state.count) = (label.into(), 0);
+            }
+        });
+    }
+
+    /// Makes one line of all calls until the result is dropped: the first call in full, the later
+    /// ones by their names.
+    pub fn together(&self) -> Together<'_> {
+        self.with(|state| (state.together, state.count) = (true, 0));
+        Together(self)
+    }
+
+    /// Whether calls leave no line: how many there are is noted by their caller.
+    pub fn be_silent(&self, silent: bool) {
+        self.with(|state| state.silent = silent);
     }
 
     /// Names memory, so that its addresses can be recognized.
@@ -169,6 +225,21 @@ impl Record {
     /// Notes what was observed.
     pub fn note(&self, what: &str, seen: impl Into<String>) {
         self.with(|state| state.push(what.into(), seen.into()));
+    }
+
+    /// Adds to the last line what its call has not shown.
+    pub fn append(&self, given: &str, came: &str) {
+        let add = |text: &mut String, more: &str| {
+            if !more.is_empty() {
+                let _ = write!(text, " [{more}]");
+            }
+        };
+        self.with(|state| {
+            if let Some(line) = state.lines.last_mut() {
+                add(&mut line.call, given);
+                add(&mut line.result, came);
+            }
+        });
     }
 
     /// Drops what has been recorded since the first call of a step.
@@ -191,7 +262,8 @@ impl Record {
         for each in known.fields.iter().filter(|field| field.name != "pad") {
             let Some(value) = field(bytes, each) else { continue };
             let old = before.map(|before| field(before, each));
-            if old == Some(Some(value)) {
+            if old == Some(Some(value)) || before.is_some() && each.name == "mmap_offset" && !state.shows(known, bytes)
+            {
                 continue;
             }
             let _ = write!(text, " {}={}", each.name, state.value(each.name, value, self.gpu));
@@ -263,6 +335,10 @@ impl Transport for Record {
         let result = unsafe { self.kfd.ioctl(word, arg) };
         let after = known.and_then(|_| peek(at, size));
         self.with(|state| {
+            if let (Some(known), Some(bytes), Ok(())) = (known, &after, result) {
+                let given = known.fields.iter().find(|field| field.name == "handle");
+                state.handles.extend(given.and_then(|given| field(bytes, given)));
+            }
             let mut call = known.map_or_else(|| format!("{word:#x}"), |known| known.name.to_owned());
             let declared = known.is_some_and(|known| known.command == command || command.number() == 0x20);
             if known.is_some() && !declared {

@@ -29,8 +29,9 @@ impl Calls {
         let show = |words: &[u64]| {
             let shown = words[3..3 + attributes.len()].iter().map(|word| {
                 let (kind, value) = (word & 0xffff_ffff, word >> 32);
-                let gpu = value == u64::from(self.gpu());
-                format!("{kind}:{}", if gpu { "gpu".into() } else { format!("{value:#x}") })
+                let own = [(self.gpu(), "gpu"), (self.no_gpu(), "no GPU")];
+                let own = own.iter().find(|(id, _)| u64::from(*id) == value);
+                format!("{kind}:{}", own.map_or_else(|| format!("{value:#x}"), |(_, name)| (*name).to_owned()))
             });
             shown.collect::<Vec<_>>().join(" ")
         };
@@ -38,7 +39,7 @@ impl Calls {
         let word = command::SVM.with_size(size).unwrap_or(command::SVM);
         let result = self.send(label, word, CpuVa::of(words.as_mut_ptr()).0);
         let came = if result.is_ok() && op == SVM_OP_GET_ATTR { show(&words) } else { String::new() };
-        self.record.note(&format!("attributes {given}"), came);
+        self.record.append(&given, &came);
     }
 }
 
@@ -172,6 +173,7 @@ pub(super) fn beside_buffers(calls: &Calls) -> Result<(), Stop> {
     let memory = calls.memory("memory", 64 * PAGE)?;
     memory.fill_pages(0..64, 1);
     let window = calls.memory("window", 64 * PAGE)?;
+    let other = calls.memory("other", 64 * PAGE)?;
     let harmless = [(SVM_ATTR_GRANULARITY, 9)];
     let start = window.whole().start;
     for (kind, name) in [
@@ -185,9 +187,13 @@ pub(super) fn beside_buffers(calls: &Calls) -> Result<(), Stop> {
         calls.svm(&format!("over {name}'s last page"), window.range(15 * PAGE, 2 * PAGE), SET, &harmless);
         calls.svm(&format!("after {name}"), window.range(16 * PAGE, PAGE), SET, &harmless);
         if kind == USERPTR {
-            calls.svm("over its memory", memory.range(0, 8 * PAGE), SET, &harmless);
-            calls.svm("over its memory's last page", memory.range(7 * PAGE, 2 * PAGE), SET, &harmless);
-            calls.svm("after its memory", memory.range(8 * PAGE, PAGE), SET, &harmless);
+            let apart = calls.window("apart", 8 * PAGE)?;
+            let own =
+                calls.alloc("userptr of other memory", apart.whole().start, 8 * PAGE, other.whole().start, USERPTR)?;
+            calls.svm("over its memory", other.range(0, 8 * PAGE), SET, &harmless);
+            calls.svm("over its memory's last page", other.range(7 * PAGE, 2 * PAGE), SET, &harmless);
+            calls.svm("after its memory", other.range(8 * PAGE, PAGE), SET, &harmless);
+            let _ = calls.free("free that of other memory", own.handle);
         }
         let _ = calls.map_on_gpu(&format!("{name}, map"), made.handle);
         calls.svm(&format!("over {name}, mapped"), window.range(8 * PAGE, 8 * PAGE), SET, &harmless);

@@ -7,6 +7,7 @@ use vkfd_client::uapi::ioctl::Command;
 use vkfd_client::uapi::memory::ALLOC_MEM_FLAGS_VRAM;
 use vkfd_client::{CpuVa, PAGE};
 
+use super::record::outcome;
 use super::Calls;
 use crate::Stop;
 
@@ -91,9 +92,14 @@ pub(super) fn pointers(calls: &Calls) -> Result<(), Stop> {
     // Without an argument CREATE_PROCESS would do its work.
     let all = command::ALL.iter().filter(|known| known.command != command::CREATE_PROCESS);
     for Known { name, command, .. } in all {
-        for (place, what) in places {
-            let _ = calls.send(&format!("{name} {:#x}: {what}", command.0), *command, place);
-        }
+        calls.record.be_silent(true);
+        let outcomes = places.map(|(place, what)| (outcome(calls.send(what, *command, place)), what));
+        calls.record.be_silent(false);
+        calls.record.step(format!("{name} {:#x}", command.0));
+        let first = &outcomes[0].0;
+        let alike = outcomes.iter().all(|(outcome, _)| outcome == first);
+        let all = format!("{first} wherever the argument is");
+        calls.record.note("bad pointers", if alike { all } else { format!("{outcomes:?}") });
     }
     // Where a result cannot be written, an argument can still be read.
     let window = calls.window("window", PAGE)?;

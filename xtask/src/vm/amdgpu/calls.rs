@@ -15,8 +15,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::listed;
+use super::{listed, matches};
 use crate::apt::quiet;
+use crate::links::wrap::wrap;
 use crate::tree;
 
 /// Differences that are known: `STEP | CAUSE | REASON`. A `*` in a step stands for any text.
@@ -25,11 +26,17 @@ const AGREED: &str = "xtask/src/vm/amdgpu/calls.txt";
 const PAGE: &str = "docs/amdgpu-calls.md";
 /// Why something is different.
 const CAUSES: [(&str, &str); 4] = [
-    ("fixed", "vkfd was wrong here, and is right now; its scenario is named"),
+    (FIXED, "vkfd was wrong here, and is right now; its test is named"),
     ("AMD", "AMD's driver is wrong: it takes what cannot work, or does not look"),
-    ("device", "the device, or the machine around it, cannot do it"),
-    ("open", "vkfd differs, and that is neither fixed nor justified yet"),
+    ("device", "the device, or a driver in a process, cannot do it"),
+    ("decision", "vkfd is different on purpose"),
 ];
+/// The cause of differences that are gone.
+const FIXED: &str = "fixed";
+/// The reason of the line before.
+const AS_ABOVE: &str = "as above";
+/// Steps that one line of the table may cover: more would hide new differences.
+const MOST: usize = 6;
 
 /// A call, or an observation.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -58,18 +65,13 @@ struct Agreed {
 impl Agreed {
     /// Each `*` stands for any text.
     fn covers(&self, step: &str) -> bool {
-        let Some((first, rest)) = self.pattern.split_once('*') else { return step == self.pattern };
-        let Some(mut left) = step.strip_prefix(first) else { return false };
-        let mut parts = rest.split('*').peekable();
-        while let Some(part) = parts.next() {
-            if parts.peek().is_none() {
-                return left.ends_with(part);
-            }
-            let Some(at) = left.find(part) else { return false };
-            left = &left[at + part.len()..];
-        }
-        true
+        matches(&self.pattern, step)
     }
+}
+
+/// The line of the table that explains a step.
+fn first(agreed: &[Agreed], step: &str) -> Option<usize> {
+    agreed.iter().position(|one| one.covers(step))
 }
 
 fn agreed() -> Result<Vec<Agreed>> {
@@ -112,6 +114,28 @@ fn differences<'a>(amd: &'a BTreeMap<String, Line>, vkfd: &'a BTreeMap<String, L
     found
 }
 
+/// What is wrong with the differences, or with the table of those that are agreed.
+fn judge(found: &[Difference<'_>], agreed: &[Agreed]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut covered = vec![0; agreed.len()];
+    for Difference { step, call, amd, vkfd } in found {
+        match first(agreed, step) {
+            Some(row) => covered[row] += 1,
+            None => wrong.push(format!("{step}: {call}\n    AMD's driver: {amd}\n    vkfd's:       {vkfd}")),
+        }
+    }
+    for (one, covered) in agreed.iter().zip(covered) {
+        let pattern = &one.pattern;
+        match (one.cause == FIXED, covered) {
+            (true, 0) | (false, 1..=MOST) => {}
+            (true, _) => wrong.push(format!("{pattern}: fixed, says {AGREED}, and is different")),
+            (false, 0) => wrong.push(format!("{pattern}: no difference any more, and {AGREED} has one")),
+            (false, _) => wrong.push(format!("{pattern}: covers {covered} differences, and {MOST} are the most")),
+        }
+    }
+    wrong
+}
+
 /// Compares; writes the page if `write`. Returns what is wrong.
 pub fn compare(
     amd: &BTreeMap<String, Line>,
@@ -121,24 +145,8 @@ pub fn compare(
 ) -> Result<Vec<String>> {
     let agreed = agreed()?;
     let found = differences(amd, vkfd);
-    let mut wrong = Vec::new();
-    let reason = |step: &str| agreed.iter().find(|one| one.covers(step));
-    for Difference { step, call, amd, vkfd } in &found {
-        if reason(step).is_none() {
-            wrong.push(format!("{step}: {call}\n    AMD's driver: {amd}\n    vkfd's:       {vkfd}"));
-        }
-    }
-    println!("  calls: {} steps, {} differences, {} not agreed", amd.len(), found.len(), wrong.len());
-    for one in agreed.iter().filter(|one| one.cause != "fixed") {
-        if !found.iter().any(|difference| one.covers(difference.step)) {
-            wrong.push(format!("{}: no difference any more, and {AGREED} has one", one.pattern));
-        }
-    }
-    for one in agreed.iter().filter(|one| one.cause == "fixed") {
-        if found.iter().any(|difference| one.covers(difference.step)) {
-            wrong.push(format!("{}: fixed, says {AGREED}, and is different", one.pattern));
-        }
-    }
+    let mut wrong = judge(&found, &agreed);
+    println!("  calls: {} steps, {} differences, {} findings", amd.len(), found.len(), wrong.len());
     if amd.is_empty() || vkfd.is_empty() {
         wrong.push("there are no calls to compare".into());
     }
@@ -155,7 +163,7 @@ pub fn compare(
 
 /// Text within a table.
 fn cell(text: &str) -> String {
-    const LONGEST: usize = 160;
+    const LONGEST: usize = 240;
     let text = text.replace('|', "\\|");
     match text.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -192,21 +200,28 @@ fn page(amd: &BTreeMap<String, Line>, found: &[Difference<'_>], agreed: &[Agreed
         let _ = writeln!(text, "| {name} | {all} | {different} |");
     }
     text += "\n## Differences\n";
-    for one in agreed.iter().filter(|one| one.cause != "fixed") {
-        let _ = write!(text, "\n**{}**, {}: {}.\n\n", one.pattern, one.cause, one.reason);
-        text += "| step | AMD's driver | vkfd's driver |\n| --- | --- | --- |\n";
-        let covers =
-            |step: &str| agreed.iter().find(|any| any.covers(step)).is_some_and(|any| any.pattern == one.pattern);
-        for difference in found.iter().filter(|difference| covers(difference.step)) {
+    // Lines of one reason are one table.
+    let mut tables: Vec<(&str, &str, String)> = Vec::new();
+    for (row, one) in agreed.iter().enumerate().filter(|(_, one)| one.cause != FIXED) {
+        if one.reason != AS_ABOVE || tables.is_empty() {
+            tables.push((&one.cause, &one.reason, String::new()));
+        }
+        let Some((.., table)) = tables.last_mut() else { continue };
+        for difference in found.iter().filter(|found| first(agreed, found.step) == Some(row)) {
             let Difference { step, amd, vkfd, .. } = difference;
-            let _ = writeln!(text, "| {} | {} | {} |", cell(step), cell(amd), cell(vkfd));
+            let _ = writeln!(table, "| {} | {} | {} |", cell(step), cell(amd), cell(vkfd));
         }
     }
+    for (cause, reason, table) in tables {
+        let _ =
+            writeln!(text, "\n**{cause}**: {reason}.\n\n| step | AMD's driver | vkfd's driver |\n| --- | --- | --- |");
+        text += &table;
+    }
     text += "\n## Differences that were vkfd's mistakes\n\n| step | what was wrong, and what shows that it is not |\n| --- | --- |\n";
-    for one in agreed.iter().filter(|one| one.cause == "fixed") {
+    for one in agreed.iter().filter(|one| one.cause == FIXED) {
         let _ = writeln!(text, "| {} | {} |", cell(&one.pattern), one.reason);
     }
-    text
+    wrap(&text, 100)
 }
 
 #[cfg(test)]
@@ -229,9 +244,35 @@ mod tests {
     }
 
     #[test]
+    fn a_line_less_in_the_table_or_another_answer_is_a_finding() {
+        let steps = |results: [&str; 3]| {
+            let text = [("s/one", 0), ("s/two", 1), ("s/three", 2)].map(|(step, at)| line(step, results[at]));
+            lines(text.iter().map(String::as_str))
+        };
+        let row =
+            |pattern: &str, cause: &str| Agreed { pattern: pattern.into(), cause: cause.into(), reason: "".into() };
+        let table = || vec![row("s/two", "AMD"), row("s/three", FIXED)];
+        let (amd, vkfd) = (steps(["ok", "ok", "EINVAL"]), steps(["ok", "EINVAL", "EINVAL"]));
+        let wrong = |vkfd: &BTreeMap<String, Line>, table: &[Agreed]| judge(&differences(&amd, vkfd), table).len();
+        assert_eq!(wrong(&vkfd, &table()), 0);
+        assert_eq!(wrong(&vkfd, &table()[1..]), 1, "a difference that no line explains");
+        assert_eq!(wrong(&steps(["ENOMEM", "EINVAL", "EINVAL"]), &table()), 1, "a new difference");
+        assert_eq!(wrong(&steps(["ok", "ok", "EINVAL"]), &table()), 1, "a line without a difference");
+        assert_eq!(wrong(&steps(["ok", "EINVAL", "ok"]), &table()), 1, "what was fixed is different again");
+        let numbers: Vec<String> = (0..=MOST).map(|number| format!("s/many {number}")).collect();
+        let many = |result: &str| {
+            let text: Vec<String> = numbers.iter().map(|step| line(step, result)).collect();
+            lines(text.iter().map(String::as_str))
+        };
+        assert_eq!(judge(&differences(&many("ok"), &many("EINVAL")), &[row("s/many*", "AMD")]).len(), 1, "too many");
+    }
+
+    #[test]
     fn every_agreed_difference_has_a_cause_and_a_reason() {
         for one in agreed().unwrap() {
             assert!(one.reason.len() > 5, "{}", one.pattern);
+            let (sequence, step) = one.pattern.split_once('/').unwrap();
+            assert!(!sequence.contains('*') && step.trim_matches('*').len() > 2, "{}: too wide", one.pattern);
         }
         let one = Agreed { pattern: "a/b*".into(), cause: "AMD".into(), reason: String::new() };
         assert!(one.covers("a/b") && one.covers("a/bc") && !one.covers("a/c"));

@@ -87,6 +87,8 @@ enum Action {
 const INITIALIZED: &str = "Initialized amdgpu";
 /// The driver's words for a device that does not answer, and for programs' faults.
 const DRIVER_SIGNS: [&str; 4] = ["timeout", "timed out", "page fault", "failed to init"];
+/// What driver and device say of a page fault.
+const FAULT_SIGNS: [&str; 2] = ["no-retry page fault", "a program's queue has halted"];
 /// Registers that the driver reads and the device does not model.
 const UNMODELLED: &str = "asic/unmodelled.txt";
 /// Shows the files that programs open.
@@ -126,12 +128,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
             commands.push((&suite, SUITE_SECONDS));
             let program = Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned();
             let mut programs = vec![program];
-            if matches!(args.action, Action::Compare { .. }) {
+            let compares = matches!(args.action, Action::Compare { .. });
+            if compares {
                 debian::install(&["rocminfo"])?;
                 commands.push(("rocminfo", 120));
                 programs.push(ROCMINFO.into());
             }
-            ("scenarios", programs, &[])
+            (if compares { "compare" } else { "scenarios" }, programs, &[])
         }
     };
     for run in &runs {
@@ -147,7 +150,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
         true
     })?;
     println!("  from power-on to the end {}; {}", minutes(ran.outcome.took), ran.summary.counts);
-    let mut findings = findings(&ran, &commands);
+    // Both have work that faults, and look at its end themselves.
+    let faults = matches!(args.action, Action::Scenarios { .. } | Action::Compare { .. });
+    let mut findings = findings(&ran, &commands, faults);
     findings.extend(unmodelled(&ran)?);
     let shown = output(&ran, topology::SHOW);
     let write = args.action == Action::Probe { write: true };
@@ -252,8 +257,10 @@ fn output<'a>(ran: &'a Ran, command: &str) -> Vec<&'a str> {
     lines.collect()
 }
 
-/// What is wrong with the guest and with the device.
-fn findings(ran: &Ran, commands: &[(&str, u64)]) -> Vec<String> {
+/// What is wrong with the guest and with the device. Programs' page faults are, unless they are
+/// made on purpose.
+fn findings(ran: &Ran, commands: &[(&str, u64)], faults: bool) -> Vec<String> {
+    let on_purpose = |line: &str| faults && FAULT_SIGNS.iter().any(|sign| line.contains(sign));
     let mut findings = Vec::new();
     let records = &ran.outcome.records;
     for record in records {
@@ -282,10 +289,11 @@ fn findings(ran: &Ran, commands: &[(&str, u64)]) -> Vec<String> {
     }
     let wrong = |line: &&str| {
         let driver = line.contains("amdgpu") && DRIVER_SIGNS.iter().any(|sign| line.contains(sign));
-        driver || ["Oops", "BUG:", "WARNING:", "*ERROR*", "Call Trace"].iter().any(|sign| line.contains(sign))
+        let kernel = ["Oops", "BUG:", "WARNING:", "*ERROR*", "Call Trace"].iter().any(|sign| line.contains(sign));
+        (driver || kernel) && !on_purpose(line)
     };
     findings.extend(ran.outcome.console.lines().filter(wrong).map(|line| format!("the kernel: {}", line.trim())));
-    findings.extend(ran.troubles.iter().cloned());
+    findings.extend(ran.troubles.iter().filter(|trouble| !on_purpose(trouble)).cloned());
     findings.extend(ran.summary.halted.iter().map(|ring| format!("{ring} stands still")));
     findings
 }
@@ -296,6 +304,21 @@ fn listed(path: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.map(Into::into).collect())
+}
+
+/// Whether a text is as a pattern says. Each `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return text == pattern };
+    let Some(mut left) = text.strip_prefix(first) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return left.ends_with(part);
+        }
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
+    }
+    true
 }
 
 /// Registers that were read, are not modelled, and are not in the list of such.
