@@ -34,9 +34,6 @@ pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
 const NO_FOLLOW: i32 = 0o400_000;
 /// So often a block runs before it is translated.
 const HOT: u32 = 50;
-/// What regions access unless somebody says otherwise. Stores, and loops with a tail, have not run
-/// under the programs' suites yet.
-const ACCESSES: Accesses = Accesses::Loads;
 
 impl Registers for Layout {
     fn lanes(&self) -> u8 {
@@ -119,7 +116,7 @@ impl Translation {
         Some(Translation {
             width: Width::detect()?,
             after: HOT,
-            accesses: ACCESSES,
+            accesses: Accesses::All,
             is_checked: false,
             perf_map: false,
         })
