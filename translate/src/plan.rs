@@ -21,7 +21,7 @@ use crate::{Registers, Why};
 pub(crate) use access::{Access, Space};
 use order::{Seen, Where};
 pub(crate) use pairs::is_two;
-use pairs::{behind, halves, high_source};
+use pairs::{behind, double_constant, halves, high_source};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -269,6 +269,13 @@ impl Vector {
         let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
             let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
+            if let (How::Double(_), Some(words)) = (operation.how, double_constant(operand)) {
+                [*slot, high[index]] = words.map(Some);
+                continue;
+            }
+            if matches!((operation.how, operand), (How::Double(_), Operand::Literal(_))) {
+                return Err(Why::Form);
+            }
             *slot = Some(source(operand).ok_or(Why::Form)?);
             if operation.how.pairs() >> index & 1 != 0 {
                 high[index] = Some(high_source(operand, registers).ok_or(Why::Form)?);
@@ -295,7 +302,7 @@ impl Vector {
             How::Compare(_) | How::Compare64(..) => None,
             _ => Some(registers.row(inst.dst).ok_or(Why::Form)?),
         };
-        if matches!(operation.how, How::Multiply64) {
+        if operation.how.is_pair() {
             behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
         }
         Ok(Vector { operation, row, sources, high, neg: mods.neg, abs: mods.abs, out, inward })
@@ -313,7 +320,7 @@ impl Vector {
 
     /// The rows that it writes.
     pub(crate) fn rows(&self) -> impl Iterator<Item = u16> {
-        let second = self.row.filter(|_| matches!(self.operation.how, How::Multiply64)).map(|row| row + 1);
+        let second = self.row.filter(|_| self.operation.how.is_pair()).map(|row| row + 1);
         self.row.into_iter().chain(second)
     }
 
