@@ -21,6 +21,8 @@ pub(crate) enum Needs {
     Singles,
     /// The usual MODE; sources are integers.
     Rounded,
+    /// The usual MODE, but that singles may lose denormals.
+    Doubles,
 }
 
 /// An operation's shape, and what writes its code.
@@ -520,7 +522,7 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
     let carry = |subtract, reversed, inward| {
         Some(Operation { needs: Needs::Any, how: How::Carry(Carry { subtract, reversed, inward }), tied: false })
     };
-    let double = |double, tied| Some(Operation { needs: Needs::Singles, how: How::Double(double), tied });
+    let double = |double, tied| Some(Operation { needs: Needs::Doubles, how: How::Double(double), tied });
     match op {
         Op::VCndmaskB32 => Some(Operation { needs: Needs::Any, how: How::Choose, tied: false }),
         Op::VAddCoU32 => carry(false, false, false),

@@ -112,7 +112,9 @@ pub(crate) struct Segment {
     pub(crate) rounds: Rounds,
     /// Scalar registers that scalar instructions write, but for the tail's.
     pub(crate) written: u128,
+    /// MODE is to be the usual one; but for singles' denormals, if nothing but doubles asks for it.
     pub(crate) needs_mode: bool,
+    pub(crate) has_doubles: bool,
 }
 
 /// A vector instruction or an access.
@@ -246,7 +248,7 @@ fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Ite
 impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
-        let (mods, vector) = (&inst.mods, operation.needs == Needs::Singles);
+        let (mods, vector) = (&inst.mods, matches!(operation.needs, Needs::Singles | Needs::Doubles));
         let plain = inst.extension == Extension::None
             && !mods.clamp
             && (mods.omod, mods.op_sel) == (0, 0)
@@ -427,7 +429,7 @@ fn rounds(
 impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false }
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false, has_doubles: false }
     }
 
     fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
@@ -440,8 +442,8 @@ impl Segment {
     fn complete(mut self, end: usize, seen: &Seen) -> Option<Segment> {
         self.insts.end = end;
         self.written = seen.written;
-        let needs_mode = self.vectors().any(|vector| vector.operation.needs != Needs::Any);
-        self.needs_mode = needs_mode;
+        let needs = |wanted: &[Needs]| self.vectors().any(|vector| wanted.contains(&vector.operation.needs));
+        (self.needs_mode, self.has_doubles) = (needs(&[Needs::Singles, Needs::Rounded]), needs(&[Needs::Doubles]));
         number(&mut self);
         (self.vectors().count() >= LEAST).then_some(self)
     }

@@ -271,7 +271,8 @@ impl Entry {
 unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the block has its entries as long as its steps.
     let entry = unsafe { &*step.region };
-    if cx.native.is_null() || entry.region.needs_mode && !cx.plain {
+    let region = &entry.region;
+    if cx.native.is_null() || region.needs_mode && !cx.plain || region.has_doubles && !cx.wide {
         // SAFETY: the step's own handler.
         return unsafe { (entry.plain)(step, cx) };
     }
