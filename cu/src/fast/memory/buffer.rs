@@ -89,7 +89,8 @@ impl Addressing {
         (offsets, given.unwrap_or(0).wrapping_add(tid))
     }
 
-    /// Whether a lane's `words`, of which `unit` bytes are wanted, are in range; `None` if some are.
+    /// Whether a lane's `words`, of which `unit` bytes are wanted, are in range; `None` if some of
+    /// them are.
     #[inline(always)]
     pub(super) fn contains(&self, lane: usize, words: u32, unit: u32) -> Option<bool> {
         let (offsets, at) = self.offsets(lane);
