@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Three loops, interpreted and translated, by turns: cycles of the time stamp counter per wave
+//! Four loops, interpreted and translated, by turns: cycles of the time stamp counter per wave
 //! instruction, the least of several runs. `cargo run --release -p vkfd-cu --example loops`
 #![allow(clippy::cast_precision_loss, missing_docs, reason = "an example")]
 
@@ -30,7 +30,7 @@ mod measure {
         instructions: u64,
     }
 
-    fn loops() -> [Loop; 3] {
+    fn loops() -> [Loop; 4] {
         // v_fma_f32 v8, v0, v4, v8 and so on to v15, four times; s_add_i32 s20, s20, -1;
         // s_cmp_lg_u32 s20, 0; s_cbranch_scc1
         let chain = [
@@ -108,7 +108,20 @@ mod measure {
             words.push(END);
             Loop { name, words, instructions }
         };
-        [with("FMA chain", fma, 35), with("n-body", nbody, 21), with("integer mix", mix, 13)]
+        // v_fma_f64 v[8:9], v[0:1], v[4:5], v[8:9] and so on to v[14:15], sixteen of them.
+        let mut doubles: Vec<u32> = (0..16u32)
+            .flat_map(|n| {
+                let [a, b, c] = [n % 2 * 2, 4 + n / 2 % 2 * 2, 8 + n % 4 * 2].map(|row| 256 + row);
+                [0xd1cc_0000 | (c - 256), c << 18 | b << 9 | a]
+            })
+            .collect();
+        doubles.extend([0x8114_c114, 0xbf07_8014, 0xbf85_ffdd]);
+        [
+            with("FMA chain", fma, 35),
+            with("n-body", nbody, 21),
+            with("integer mix", mix, 13),
+            with("FMA chain, doubles", doubles, 19),
+        ]
     }
 
     fn wave(lanes: u64) -> Wave {

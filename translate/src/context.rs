@@ -72,6 +72,8 @@ impl Accessing {
     pub const STORE: u32 = 1;
     /// A store to LDS. The lanes are within its bounds.
     pub const STORE_LDS: u32 = 2;
+    /// A sum of words in LDS, which are aligned. It cannot fail: words beyond its end are left out.
+    pub const ADD_LDS: u32 = 3;
 
     /// How far a word is behind a lane's address.
     #[must_use]

@@ -23,8 +23,9 @@
 //! | `host` | whether the processor hands NaNs on as the table of operations has it |
 //! | `context` | what machine code and the engine share |
 //!
-//! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16 and
-//! 64 bits, SDWA, DPP, atomic operations, and vector operations that write EXEC stay the engine's.
+//! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16
+//! bits, most of those on 64, SDWA, DPP, atomic operations but sums in LDS, and vector operations
+//! that write EXEC stay the engine's.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 

@@ -21,6 +21,8 @@ pub(crate) enum Needs {
     Singles,
     /// The usual MODE; sources are integers.
     Rounded,
+    /// The usual MODE, but that singles may lose denormals.
+    Doubles,
 }
 
 /// An operation's shape, and what writes its code.
@@ -44,6 +46,17 @@ pub(crate) enum How {
     /// The last steps of a division: with VCC, and the sources' signs.
     Unscale,
     Fixup,
+    /// An operation in double precision.
+    Double(Double),
+}
+
+/// The operations in double precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Double {
+    Add,
+    Multiply,
+    /// `a * b + c`, rounded once.
+    Fused,
 }
 
 impl How {
@@ -52,6 +65,7 @@ impl How {
         match self {
             How::Unary(_) => 1,
             How::Ternary(_) | How::Multiply64 | How::Scale | How::Unscale | How::Fixup => 3,
+            How::Double(Double::Fused) => 3,
             _ => 2,
         }
     }
@@ -61,8 +75,15 @@ impl How {
         match self {
             How::Compare64(..) => 3,
             How::Multiply64 => 4,
+            How::Double(Double::Fused) => 7,
+            How::Double(_) => 3,
             _ => 0,
         }
+    }
+
+    /// Whether the result has 64 bits.
+    pub(crate) const fn is_pair(self) -> bool {
+        matches!(self, How::Multiply64 | How::Double(_))
     }
 }
 
@@ -501,6 +522,7 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
     let carry = |subtract, reversed, inward| {
         Some(Operation { needs: Needs::Any, how: How::Carry(Carry { subtract, reversed, inward }), tied: false })
     };
+    let double = |double, tied| Some(Operation { needs: Needs::Doubles, how: How::Double(double), tied });
     match op {
         Op::VCndmaskB32 => Some(Operation { needs: Needs::Any, how: How::Choose, tied: false }),
         Op::VAddCoU32 => carry(false, false, false),
@@ -509,6 +531,10 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VAddcCoU32 => carry(false, false, true),
         Op::VSubbCoU32 => carry(true, false, true),
         Op::VSubbrevCoU32 => carry(true, true, true),
+        Op::VAddF64 => double(Double::Add, false),
+        Op::VMulF64 => double(Double::Multiply, false),
+        Op::VFmaF64 => double(Double::Fused, false),
+        Op::VFmacF64 => double(Double::Fused, true),
         Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64, tied: false }),
         Op::VDivScaleF32 => Some(Operation { needs: Needs::Singles, how: How::Scale, tied: false }),
         Op::VDivFmasF32 => Some(Operation { needs: Needs::Singles, how: How::Unscale, tied: false }),

@@ -21,7 +21,7 @@ use crate::{Registers, Why};
 pub(crate) use access::{Access, Space};
 use order::{Seen, Where};
 pub(crate) use pairs::is_two;
-use pairs::{behind, halves, high_source};
+use pairs::{behind, double_constant, halves, high_source};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -112,7 +112,9 @@ pub(crate) struct Segment {
     pub(crate) rounds: Rounds,
     /// Scalar registers that scalar instructions write, but for the tail's.
     pub(crate) written: u128,
+    /// MODE is to be the usual one; but for singles' denormals, if nothing but doubles asks for it.
     pub(crate) needs_mode: bool,
+    pub(crate) has_doubles: bool,
 }
 
 /// A vector instruction or an access.
@@ -246,7 +248,7 @@ fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Ite
 impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
-        let (mods, vector) = (&inst.mods, operation.needs == Needs::Singles);
+        let (mods, vector) = (&inst.mods, matches!(operation.needs, Needs::Singles | Needs::Doubles));
         let plain = inst.extension == Extension::None
             && !mods.clamp
             && (mods.omod, mods.op_sel) == (0, 0)
@@ -269,6 +271,13 @@ impl Vector {
         let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
             let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
+            if let (How::Double(_), Some(words)) = (operation.how, double_constant(operand)) {
+                [*slot, high[index]] = words.map(Some);
+                continue;
+            }
+            if matches!((operation.how, operand), (How::Double(_), Operand::Literal(_))) {
+                return Err(Why::Form);
+            }
             *slot = Some(source(operand).ok_or(Why::Form)?);
             if operation.how.pairs() >> index & 1 != 0 {
                 high[index] = Some(high_source(operand, registers).ok_or(Why::Form)?);
@@ -295,7 +304,7 @@ impl Vector {
             How::Compare(_) | How::Compare64(..) => None,
             _ => Some(registers.row(inst.dst).ok_or(Why::Form)?),
         };
-        if matches!(operation.how, How::Multiply64) {
+        if operation.how.is_pair() {
             behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
         }
         Ok(Vector { operation, row, sources, high, neg: mods.neg, abs: mods.abs, out, inward })
@@ -313,7 +322,7 @@ impl Vector {
 
     /// The rows that it writes.
     pub(crate) fn rows(&self) -> impl Iterator<Item = u16> {
-        let second = self.row.filter(|_| matches!(self.operation.how, How::Multiply64)).map(|row| row + 1);
+        let second = self.row.filter(|_| self.operation.how.is_pair()).map(|row| row + 1);
         self.row.into_iter().chain(second)
     }
 
@@ -420,7 +429,7 @@ fn rounds(
 impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false }
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false, has_doubles: false }
     }
 
     fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
@@ -433,8 +442,8 @@ impl Segment {
     fn complete(mut self, end: usize, seen: &Seen) -> Option<Segment> {
         self.insts.end = end;
         self.written = seen.written;
-        let needs_mode = self.vectors().any(|vector| vector.operation.needs != Needs::Any);
-        self.needs_mode = needs_mode;
+        let needs = |wanted: &[Needs]| self.vectors().any(|vector| wanted.contains(&vector.operation.needs));
+        (self.needs_mode, self.has_doubles) = (needs(&[Needs::Singles, Needs::Rounded]), needs(&[Needs::Doubles]));
         number(&mut self);
         (self.vectors().count() >= LEAST).then_some(self)
     }

@@ -87,6 +87,8 @@ pub struct Region {
     pub looped: bool,
     /// MODE has to be the usual one.
     pub needs_mode: bool,
+    /// It has to be, but that singles may lose denormals.
+    pub has_doubles: bool,
     has_loads: bool,
     has_accesses: bool,
     /// Bytes of memory that a lane loads and stores in a round.
@@ -151,6 +153,7 @@ impl Region {
             insts: segment.insts.clone(),
             looped,
             needs_mode: segment.needs_mode,
+            has_doubles: segment.has_doubles,
             has_loads,
             is_left_early: sabotage.has(Switch::LeftEarly),
         })

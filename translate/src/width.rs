@@ -130,6 +130,10 @@ both! {
     SINGLES VEX_Vcvtpd2ps_xmm_ymmm256 EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er;
     HIGH_HALF VEX_Vextractf128_xmmm128_ymm_imm8 EVEX_Vextractf64x4_ymmm256_k1z_zmm_imm8;
     JOIN_HALVES VEX_Vinsertf128_ymm_ymm_xmmm128_imm8 EVEX_Vinsertf64x4_zmm_k1z_zmm_ymmm256_imm8;
+    UNPACK_LOW VEX_Vunpcklps_ymm_ymm_ymmm256 EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32;
+    UNPACK_HIGH VEX_Vunpckhps_ymm_ymm_ymmm256 EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32;
+    PICK_WORDS VEX_Vshufps_ymm_ymm_ymmm256_imm8 EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8;
+    DFMA VEX_Vfmadd231pd_ymm_ymm_ymmm256 EVEX_Vfmadd231pd_zmm_k1z_zmm_zmmm512b64_er;
     DADD VEX_Vaddpd_ymm_ymm_ymmm256 EVEX_Vaddpd_zmm_k1z_zmm_zmmm512b64_er;
     DSUB VEX_Vsubpd_ymm_ymm_ymmm256 EVEX_Vsubpd_zmm_k1z_zmm_zmmm512b64_er;
     DMUL VEX_Vmulpd_ymm_ymm_ymmm256 EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er;

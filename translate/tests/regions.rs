@@ -315,3 +315,82 @@ fn conversions_are_the_language_s() {
         }
     }
 }
+
+/// The first source that is NaN, quieted; the negative quiet one of an invalid operation.
+fn handed_on64(sources: &[f64], value: f64) -> u64 {
+    match sources.iter().find(|source| source.is_nan()) {
+        Some(nan) => nan.to_bits() | 1 << 51,
+        None if value.is_nan() => 0xfff8 << 48,
+        None => value.to_bits(),
+    }
+}
+
+/// Sums, products and fused operations in double precision, of special values in all combinations,
+/// with sources of each kind.
+#[test]
+fn doubles_are_the_host_s() {
+    let special: Vec<f64> = SPECIAL
+        .iter()
+        .map(|&word| f64::from_bits(u64::from(word & 0x8000_0000) << 32 | u64::from(word & 0x7fff_ffff) << 29 | 3))
+        .map(|value| if value.is_nan() { value } else { f64::from_bits(value.to_bits() & !3) })
+        .collect();
+    let put = |state: &mut State, row: usize, lane: usize, value: f64| {
+        let bits = value.to_bits();
+        (state.rows[row][lane], state.rows[row + 1][lane]) = (bits as u32, (bits >> 32) as u32);
+    };
+    for width in widths() {
+        for op in [Op::VFmaF64, Op::VAddF64, Op::VMulF64, Op::VFmacF64] {
+            let tied = op == Op::VFmacF64;
+            let make = |dst, src| inst(op, if tied { Format::Vop2 } else { Format::Vop3 }, dst, src);
+            let mut negative = make(14, rows([0, 2, 4]));
+            (negative.mods.neg, negative.mods.abs) = (1, 2);
+            let scalar = make(16, [Operand::Scalar(8), Operand::Vgpr(2), Operand::Float(247)]);
+            // The last has its destination as a source.
+            let insts = [make(10, rows([0, 2, 4])), negative, scalar, make(2, rows([0, 2, 4]))];
+            let insts = if tied { [make(10, insts[0].src), make(14, insts[0].src), insts[2], insts[3]] } else { insts };
+            for group in 0..64usize {
+                let mut state = state();
+                let case = |lane: usize| {
+                    let number = group * 64 + lane;
+                    [number, number >> 4, number >> 8].map(|number| special[number & 15])
+                };
+                for lane in 0..64 {
+                    for (row, value) in [0, 2, 4].into_iter().zip(case(lane)) {
+                        put(&mut state, row, lane, value);
+                    }
+                    for row in [10, 14, 16] {
+                        put(&mut state, row, lane, case(lane)[2]);
+                    }
+                }
+                let number = special[group & 15].to_bits();
+                (state.scalars[8], state.scalars[9]) = (number as u32, (number >> 32) as u32);
+                (state.scalars[126], state.scalars[127]) = (0xffff_00ff, 0x7fff_ffff);
+                run(&insts, width, &mut state);
+                let active = 0x7fff_ffff_ffff_00ff_u64;
+                let value = |[a, b, c]: [f64; 3]| match op {
+                    Op::VAddF64 => handed_on64(&[a, b], a + b),
+                    Op::VMulF64 => handed_on64(&[a, b], a * b),
+                    _ => handed_on64(&[a, b, c], a.mul_add(b, c)),
+                };
+                // On gfx9 and here, what ends in a row is its third source, too, if it is tied.
+                for lane in 0..64 {
+                    let [a, b, c] = case(lane);
+                    let second = |lane: usize| f64::from_bits(case(lane)[1].to_bits() & !(1 << 63));
+                    let first = f64::from_bits(a.to_bits() ^ 1 << 63);
+                    let expected = [
+                        (10, value([a, b, c])),
+                        (14, if tied { value([a, b, c]) } else { value([first, second(lane), c]) }),
+                        (16, value([f64::from_bits(number), b, if tied { c } else { -4.0 }])),
+                        (2, value([a, b, if tied { b } else { c }])),
+                    ];
+                    for (row, expected) in expected {
+                        let before = if row == 2 { b } else { c }.to_bits();
+                        let expected = if active >> lane & 1 != 0 { expected } else { before };
+                        let found = u64::from(state.rows[row][lane]) | u64::from(state.rows[row + 1][lane]) << 32;
+                        assert_eq!(found, expected, "{width:?} {op:?} v{row} {a:e} {b:e} {c:e}: {found:#x}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -34,9 +34,6 @@ pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
 const NO_FOLLOW: i32 = 0o400_000;
 /// So often a block runs before it is translated.
 const HOT: u32 = 50;
-/// What regions access unless somebody says otherwise. Stores, and loops with a tail, have not run
-/// under the programs' suites yet.
-const ACCESSES: Accesses = Accesses::Loads;
 
 impl Registers for Layout {
     fn lanes(&self) -> u8 {
@@ -119,7 +116,7 @@ impl Translation {
         Some(Translation {
             width: Width::detect()?,
             after: HOT,
-            accesses: ACCESSES,
+            accesses: Accesses::All,
             is_checked: false,
             perf_map: false,
         })
@@ -274,7 +271,8 @@ impl Entry {
 unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the block has its entries as long as its steps.
     let entry = unsafe { &*step.region };
-    if cx.native.is_null() || entry.region.needs_mode && !cx.plain {
+    let region = &entry.region;
+    if cx.native.is_null() || region.needs_mode && !cx.plain || region.has_doubles && !cx.wide {
         // SAFETY: the step's own handler.
         return unsafe { (entry.plain)(step, cx) };
     }
@@ -453,6 +451,10 @@ fn is_aside(cx: &Cx, page: u64) -> bool {
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
     let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
+    if access.kind == Accessing::ADD_LDS {
+        add_local(cx, access);
+        return 1;
+    }
     access.calls += 1;
     if access.kind == Accessing::STORE_LDS {
         return store_local(cx, access).is_some().into();
@@ -518,6 +520,17 @@ fn store_local(cx: &mut Cx, access: &Accessing) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// A strip's sums of words in LDS, in the order of lanes.
+fn add_local(cx: &mut Cx, access: &Accessing) {
+    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
+        let at = access.low[lane].wrapping_add(access.base as u32) as usize;
+        let end = at.saturating_add(4);
+        if let Some(word) = cx.group.lds.get_mut(at..end).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
+            *word = u32::from_le_bytes(*word).wrapping_add(access.result[0][lane]).to_le_bytes();
+        }
+    }
 }
 
 /// Lanes that vectors have left, by the reference engine's function.

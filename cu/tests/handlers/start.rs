@@ -161,10 +161,30 @@ fn buffer(wave: &mut Wave, numbers: &mut Numbers) {
     wave.set_pair(8, DATA);
     wave.scalar[9] |= stride;
     wave.scalar[10] = 4096 * PAGES as u32;
+    if numbers.below(3) == 0 {
+        // Some lanes are out of range, or all, or some words of one.
+        wave.scalar[10] = numbers.below(256) as u32;
+    }
     wave.scalar[11] = last;
     if numbers.below(2) == 0 {
         let offset = wave.rows[13].0[0];
         (wave.rows[12].0, wave.rows[13].0) = ([offset; 64], [offset; 64]);
+    }
+    if numbers.below(3) == 0 {
+        // As rocBLAS's kernels have lanes beyond an edge.
+        for lane in 0..64 {
+            if numbers.below(3) == 0 {
+                wave.rows[13].0[lane] = u32::MAX;
+            }
+        }
+    }
+    if numbers.below(4) == 0 {
+        // Side by side.
+        let bytes = 4 << numbers.below(3);
+        for lane in 0..64 {
+            wave.rows[12].0[lane] = lane as u32 * bytes;
+            wave.rows[13].0[lane] = lane as u32 * bytes;
+        }
     }
 }
 

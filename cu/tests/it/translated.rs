@@ -287,8 +287,11 @@ pub(crate) fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
         },
     );
     wave.scc = numbers.below(2) != 0;
-    if numbers.below(8) == 0 {
-        wave.mode = Mode(Mode::DEFAULT.0 & !0x3ff | numbers.below(0x400) as u32);
+    match numbers.below(8) {
+        0 => wave.mode = Mode(Mode::DEFAULT.0 & !0x3ff | numbers.below(0x400) as u32),
+        // Singles lose denormals, as some libraries' kernels want it.
+        1 => wave.mode = Mode(Mode::DEFAULT.0 & !0x30),
+        _ => {}
     }
     wave
 }

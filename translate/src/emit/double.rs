@@ -3,6 +3,7 @@
 //! The polynomials are those of the interpreter (`avx2`), so the same lanes are left open.
 
 use super::*;
+use crate::ops::Double;
 use crate::series::{EXP2, GUARD, TWO_OVER_LN2};
 
 /// Masks that are used one after the other, and double precision.
@@ -243,5 +244,32 @@ impl Emit {
         let high = self.half(low);
         self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), d, value, high, 1u32));
         self.taken = before;
+    }
+
+    /// An operation on pairs of words in double precision; the low and the high words of the
+    /// results. Half of the lanes is done at a time, in any order.
+    pub(crate) fn double(&mut self, to: [Register; 2], [a, b, c]: [[Src; 2]; 3], how: Double) {
+        let (first, second) = (self.temp(), self.temp());
+        let room = self.taken;
+        for (sum, unpack) in to.into_iter().zip([width::UNPACK_LOW, width::UNPACK_HIGH]) {
+            self.op(unpack, first, a[0], a[1]);
+            self.op(unpack, second, b[0], b[1]);
+            match how {
+                Double::Add => self.op64(width::DADD, sum, first, second),
+                Double::Multiply => self.op64(width::DMUL, sum, first, second),
+                Double::Fused => {
+                    self.op(unpack, sum, c[0], c[1]);
+                    self.op64(width::DFMA, sum, first, second);
+                }
+            }
+            self.taken = room;
+        }
+        for (word, pick) in [(first, 0x88u32), (second, 0xdd)] {
+            let code = width::PICK_WORDS.of(self.width);
+            self.asm.add(Instruction::with4(code, word, to[0], to[1], pick));
+        }
+        for (to, word) in to.into_iter().zip([first, second]) {
+            self.mov(to, Src::Reg(word));
+        }
     }
 }

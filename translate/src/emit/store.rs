@@ -51,6 +51,15 @@ impl Emit {
         self.cold.push((self.taken, self.masks, done, Box::new(rare)));
     }
 
+    /// Leaves unless the active lanes' addresses are those of whole words.
+    pub(crate) fn need_aligned(&mut self, row: u16, offset: i32, out: Label) {
+        let at = self.temp();
+        self.either(width::ADD, at, self.row_source(row), Src::Const(offset as u32));
+        self.op(width::AND, at, Src::Reg(at), Src::Const(3));
+        let apart = self.once(|e| e.compared(Src::Reg(at), Src::Const(0), Order::NotEqual, true));
+        self.jump_if_any(apart, out);
+    }
+
     /// Rows to words side by side, from `rax` on.
     fn store_line(&mut self, rows: &[u16], offset: i32) {
         let (width, offset, store) = (self.width, i64::from(offset), width::STORE.of(self.width));
@@ -104,7 +113,7 @@ impl Emit {
     }
 
     /// Has the engine store the words of each active lane: of both parts, before the next lane's.
-    fn store_singly(&mut self, access: &Access, rows: &[u16], base: MemoryOperand, out: Label) {
+    pub(crate) fn store_singly(&mut self, access: &Access, rows: &[u16], base: MemoryOperand, out: Label) {
         let before = self.taken;
         for (word, row) in rows.iter().enumerate() {
             let source = self.row_source(*row);
@@ -114,7 +123,11 @@ impl Emit {
             self.taken = before;
         }
         let lds = access.space == Space::Lds;
-        let kind = if lds { Accessing::STORE_LDS } else { Accessing::STORE };
+        let kind = match (access.adds, lds) {
+            (true, _) => Accessing::ADD_LDS,
+            (false, true) => Accessing::STORE_LDS,
+            (false, false) => Accessing::STORE,
+        };
         let apart = request(offset_of!(Accessing, apart));
         let distance = if access.parts == 2 { access.offsets[1].wrapping_sub(access.offsets[0]) } else { 0 };
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, apart, distance));

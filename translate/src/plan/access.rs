@@ -29,6 +29,8 @@ pub(crate) struct Access {
     pub(crate) row: u16,
     pub(crate) data: [u16; 2],
     pub(crate) is_store: bool,
+    /// The words are added to those of LDS.
+    pub(crate) adds: bool,
     /// The place where the code keeps its page.
     pub(crate) slot: usize,
 }
@@ -46,6 +48,7 @@ impl Access {
             (Format::Ds, Op::DsRead2st64B32) => (Space::Lds, 2, 1, 256),
             (Format::Ds, Op::DsRead2st64B64) => (Space::Lds, 2, 2, 512),
             (Format::Ds, Op::DsWriteB32) => (Space::Lds, 1, 1, 0),
+            (Format::Ds, Op::DsAddU32) => (Space::Lds, 1, 1, 0),
             (Format::Ds, Op::DsWriteB64) => (Space::Lds, 1, 2, 0),
             (Format::Ds, Op::DsWriteB96) => (Space::Lds, 1, 3, 0),
             (Format::Ds, Op::DsWriteB128) => (Space::Lds, 1, 4, 0),
@@ -63,7 +66,7 @@ impl Access {
             (Format::Flat, Op::FlatLoadDwordx4 | Op::FlatStoreDwordx4) => (Space::Flat, 1, 4, 0),
             _ => return Err(Why::Operation),
         };
-        let is_store = is_store(inst.op);
+        let (is_store, adds) = (is_store(inst.op), inst.op == Op::DsAddU32);
         if memory.gds || memory.lds || memory.tfe {
             return Err(Why::Form);
         }
@@ -96,7 +99,7 @@ impl Access {
             registers.row(operand).ok_or(Why::Form)
         };
         let mut access =
-            Access { space, address, base, offsets, parts, words, row: 0, data: [0; 2], is_store, slot: 0 };
+            Access { space, address, base, offsets, parts, words, row: 0, data: [0; 2], is_store, adds, slot: 0 };
         if is_store {
             for (part, row) in access.data.iter_mut().enumerate().take(parts.into()) {
                 *row = of([memory.data, memory.data2][part], words.into())?;
@@ -140,7 +143,8 @@ impl Access {
 fn is_store(op: Op) -> bool {
     matches!(
         op,
-        Op::DsWriteB32
+        Op::DsAddU32
+            | Op::DsWriteB32
             | Op::DsWriteB64
             | Op::DsWriteB96
             | Op::DsWriteB128

@@ -25,6 +25,25 @@ pub(super) fn high_source(operand: Operand, registers: &dyn Registers) -> Option
     })
 }
 
+/// The low and the high word of a constant in double precision.
+pub(super) fn double_constant(operand: Operand) -> Option<[Source; 2]> {
+    let Operand::Float(code) = operand else { return None };
+    let value = match code {
+        240 => 0.5,
+        241 => -0.5,
+        242 => 1.0,
+        243 => -1.0,
+        244 => 2.0,
+        245 => -2.0,
+        246 => 4.0,
+        247 => -4.0,
+        248 => f64::from_bits(0x3fc4_5f30_6dc9_c882),
+        _ => return None,
+    };
+    let bits = f64::to_bits(value);
+    Some([bits as u32, (bits >> 32) as u32].map(Source::Constant))
+}
+
 /// Whether an operation is translated as two.
 pub(crate) fn is_two(op: Op) -> bool {
     matches!(

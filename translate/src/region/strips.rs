@@ -7,7 +7,7 @@ use super::slice::Places;
 use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Homes, MaskPlace, Src};
-use crate::ops::{self, How};
+use crate::ops::{self, Double, How};
 use crate::plan::{Access, Lanes, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
 use iced_x86::{Code, Instruction, Register};
@@ -88,6 +88,11 @@ fn word(e: &Emit, source: Option<Source>, place: Option<i64>) -> Src {
 
 fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
     let source = word(e, vector.sources[index], place.sources[index]);
+    changed(e, vector, index, source)
+}
+
+/// A source without its sign, or with the other one.
+fn changed(e: &mut Emit, vector: &Vector, index: usize, source: Src) -> Src {
     let (abs, neg) = (vector.abs >> index & 1 != 0, vector.neg >> index & 1 != 0);
     if !abs && !neg {
         return source;
@@ -104,8 +109,35 @@ fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
     Src::Reg(changed)
 }
 
+/// The high word of a source in double precision, which has the sign.
+fn high(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
+    let source = word(e, vector.high[index], place.high[index]);
+    changed(e, vector, index, source)
+}
+
+/// An operation in double precision.
+fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (Double, bool)) {
+    let mut sources = [0, 1, 2].map(|index| {
+        let low = word(e, vector.sources[index], place.sources[index]);
+        [low, high(e, vector, place, index)]
+    });
+    if is_swapped {
+        sources.swap(0, 1);
+    }
+    let to = [e.temp(), e.temp()];
+    e.double(to, sources, double);
+    for (row, from) in vector.rows().zip(to) {
+        let to = e.row_destination(row);
+        e.mov(to, Src::Reg(from));
+        e.settle(row, to);
+    }
+}
+
 fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
     e.begin();
+    if let How::Double(how) = vector.operation.how {
+        return double(e, vector, place, (how, is_swapped));
+    }
     let [mut a, mut b, c] = [0, 1, 2].map(|index| source(e, vector, place, index));
     if is_swapped && vector.sources[1].is_some() {
         std::mem::swap(&mut a, &mut b);
@@ -263,6 +295,21 @@ fn advance(e: &mut Emit, lanes: u8, head: Label) {
     e.asm.jump_if(When::Below, head);
 }
 
+/// Leaves unless all active lanes' words in LDS are aligned, before a strip is done.
+fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
+    let (head, next) = (e.asm.label(), e.asm.label());
+    e.asm.bind(head);
+    e.load_exec(next, false);
+    e.begin();
+    e.need_aligned(access.address, access.offsets[0], out);
+    e.asm.bind(next);
+    advance(e, lanes, head);
+    // Back to the first strip.
+    e.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
+    e.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
+    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+}
+
 /// The code of a store, strip by strip, and its constants.
 pub(super) fn store(
     access: &Access,
@@ -275,14 +322,22 @@ pub(super) fn store(
     e.asm.move64(Register::R9, Register::RSI);
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    if access.adds && !sabotage.has(Switch::GuessedShape) {
+        aligned(&mut e, access, lanes, out);
+    }
     e.asm.bind(head);
     e.load_exec(next, sabotage.has(Switch::OpenLanes));
     e.begin_accesses(out);
     e.begin();
     let base = base(access, Places::default());
-    let look = e.look(access, base, access.end(), out, sabotage.has(Switch::GuessedShape));
-    e.begin();
-    e.store_words(access, look, base, out);
+    if access.adds {
+        // A strip that is done is not done again: nothing may lead out.
+        e.store_singly(access, &access.data[..1], base, out);
+    } else {
+        let look = e.look(access, base, access.end(), out, sabotage.has(Switch::GuessedShape));
+        e.begin();
+        e.store_words(access, look, base, out);
+    }
     e.asm.bind(next);
     advance(&mut e, lanes, head);
     e.asm.bind(leave);

@@ -5,9 +5,9 @@
 //! words. Should memory vanish between two lanes, those that are done are noted in the wave, and
 //! the reference engine goes on with the others.
 
+use super::addresses::NO_BASE;
 use super::aperture::is_in_one;
 use super::buffer::{address, Addressing};
-use super::global::NO_BASE;
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
@@ -166,7 +166,8 @@ unsafe fn buffer<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let Some(va) = addressing.word(lane, 0, bytes as u32) else { return step.slow(cx) };
+            let inside = addressing.contains(lane, 1, bytes as u32) == Some(true);
+            let Some(va) = addressing.word(lane, 0, bytes as u32).filter(|_| inside) else { return step.slow(cx) };
             if va % bytes != 0 {
                 return step.slow(cx);
             }

@@ -3,7 +3,7 @@
 //! private address, each dword of them is a line. Whatever is out of range is the reference
 //! engine's.
 
-use super::Words;
+use super::{linear, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
@@ -23,8 +23,9 @@ const OFFSET: u8 = 2;
 /// lanes.
 pub(super) enum Places {
     Lines([u64; 4]),
-    /// One by one: loads and stores of less than a dword, too.
-    Words,
+    /// One by one: loads and stores of less than a dword, too. These lanes are in range: of others
+    /// there are no pointers, they load zeros and store nothing.
+    Words(u64),
 }
 
 /// How a memory instruction finds what its lanes reach.
@@ -66,7 +67,7 @@ impl Addressing {
         }
     }
 
-    fn base(&self) -> u64 {
+    pub(super) fn base(&self) -> u64 {
         self.buffer.base.wrapping_add(self.scalar.into())
     }
 
@@ -78,27 +79,48 @@ impl Addressing {
         offset.wrapping_add(self.immediate)
     }
 
-    /// The address of a lane's word, of which `unit` bytes are wanted, if they are in range and in
-    /// a page. An unaligned one in swizzled memory may be in two places.
+    /// A lane's index, and what is added to it.
     #[inline(always)]
-    pub(super) fn word(&self, lane: usize, word: u32, unit: u32) -> Option<u64> {
+    fn offsets(&self, lane: usize) -> (Offsets, u32) {
         // SAFETY: the row exists.
         let given = if self.how & INDEX != 0 { Some(unsafe { self.index.add(lane).read() }) } else { None };
         let tid = if self.buffer.add_tid { lane as u32 } else { 0 };
-        let at = given.unwrap_or(0).wrapping_add(tid);
-        let offset = self.vector(lane);
-        let part = u64::from(offset) + u64::from(4 * word);
-        let offsets = Offsets { index: given, offset, scalar: self.scalar };
-        if offset % unit != 0 || !self.buffer.contains(offsets, at, part, unit) {
-            return None;
-        }
+        let offsets = Offsets { index: given, offset: self.vector(lane), scalar: self.scalar };
+        (offsets, given.unwrap_or(0).wrapping_add(tid))
+    }
+
+    /// Whether a lane's `words`, of which `unit` bytes are wanted, are in range; `None` if some of
+    /// them are.
+    #[inline(always)]
+    pub(super) fn contains(&self, lane: usize, words: u32, unit: u32) -> Option<bool> {
+        let (offsets, at) = self.offsets(lane);
+        let part = u64::from(offsets.offset);
+        // What is behind a word that is out of range is out of range, too.
+        let first = self.buffer.contains(offsets, at, part, unit);
+        let last = words <= 1 || self.buffer.contains(offsets, at, part + u64::from(4 * (words - 1)), unit);
+        (!first || last).then_some(first)
+    }
+
+    /// The address of a lane's word that is in range, if it is in a page. An unaligned one in
+    /// swizzled memory may be in two places.
+    #[inline(always)]
+    pub(super) fn word(&self, lane: usize, word: u32, unit: u32) -> Option<u64> {
+        let (offsets, at) = self.offsets(lane);
+        let part = u64::from(offsets.offset) + u64::from(4 * word);
         let va = self.base().wrapping_add(self.buffer.offset(at, part));
-        (va % PAGE + u64::from(unit) <= PAGE).then_some(va)
+        (offsets.offset % unit == 0 && va % PAGE + u64::from(unit) <= PAGE).then_some(va)
+    }
+
+    /// A lane's offset from the base, of elements that lie one after the other.
+    #[inline(always)]
+    pub(super) fn linear(&self, lane: usize) -> u64 {
+        let (offsets, at) = self.offsets(lane);
+        self.buffer.offset(at, offsets.offset.into())
     }
 }
 
 /// By a buffer's descriptor.
-struct Described;
+pub(super) struct Described;
 
 impl Find for Described {
     #[inline(always)]
@@ -142,18 +164,22 @@ impl Find for Described {
                 return Some(Places::Lines(lines));
             }
         }
-        let mut count = 0;
+        let (mut count, mut inside) = (0, 0);
         let mut rest = exec;
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
+            if !addressing.contains(lane, N as u32, unit)? {
+                continue;
+            }
+            inside |= 1 << lane;
             for word in 0..N as u32 {
                 let va = addressing.word(lane, word, unit)?;
                 *pointers.get_mut(count)? = cx.cache.page(cx.world, va, write)?;
                 count += 1;
             }
         }
-        Some(Places::Words)
+        Some(Places::Words(inside))
     }
 }
 
@@ -184,7 +210,6 @@ pub(super) unsafe fn load<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> 
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
         let Some(places) = F::places::<N>(step, cx, exec, false, &mut pointers) else { return step.slow(cx) };
-        let count = exec.count_ones() as usize * N;
         let to = cx.row_mut(step.dst);
         match places {
             Places::Lines(lines) => {
@@ -198,22 +223,22 @@ pub(super) unsafe fn load<F: Find, const N: usize>(step: &Step, cx: &mut Cx) -> 
                     merge(to.add(64 * word).cast(), row, exec);
                 }
             }
-            Places::Words => {
+            Places::Words(inside) => {
                 let mut loaded = [0u32; 256];
                 let bytes = usize::from(step.scalar[3]).min(4);
+                let count = inside.count_ones() as usize * N;
                 if raw::load_each(loaded.as_mut_ptr().cast(), &pointers[..count], bytes).is_err() {
                     return step.slow(cx);
                 }
                 let extend = EXTENDS[usize::from(step.scalar[2] >> 2) % EXTENDS.len()];
                 let kept = kept(cx.wave.target);
+                let mut values = loaded.chunks_exact(N);
                 let mut rest = exec;
-                for value in loaded.chunks_exact(N) {
-                    if rest == 0 {
-                        break;
-                    }
+                while rest != 0 {
                     let lane = rest.trailing_zeros() as usize;
                     rest &= rest - 1;
-                    for (word, value) in value.iter().enumerate() {
+                    let value = if inside >> lane & 1 != 0 { values.next() } else { None };
+                    for (word, value) in value.unwrap_or(&[0; N]).iter().enumerate() {
                         let slot = to.add(64 * word + lane);
                         slot.write(extend.apply(*value, bytes as u8, kept & slot.read()));
                     }
@@ -259,9 +284,9 @@ pub(super) unsafe fn store<F: Find, const N: usize>(step: &Step, cx: &mut Cx) ->
                     }
                 }
             }
-            Places::Words => {
+            Places::Words(inside) => {
                 let mut data = [0u32; 256];
-                let mut rest = exec;
+                let mut rest = inside;
                 let mut count = 0;
                 let down = if step.scalar[2] >> 2 != 0 { 16 } else { 0 };
                 while rest != 0 {
@@ -347,7 +372,9 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let kind = kind(inst.op)?;
-    let (run, bytes, how) = transfer::<Described>(kind)?;
+    let (mut run, bytes, how) = transfer::<Described>(kind)?;
+    // Elements that lie one after the other are as lanes in memory.
+    run = linear::handler(kind, builder.avx2).unwrap_or(run);
     let words = usize::from(bytes.div_ceil(4));
     let mut step = place.step(run);
     address(builder, inst, &mut step)?;

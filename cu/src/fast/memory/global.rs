@@ -5,8 +5,8 @@
 //! accessed one by one, after all of them have been translated; LDS and scratch translate those in
 //! FLAT's apertures. The reference engine executes words that cross pages.
 
-use super::aperture::{self, is_in_one};
-use super::{both, Words};
+use super::addresses::{ends, Addresses, Shape, NO_BASE};
+use super::{aperture, both, Words};
 use crate::fast::block::{Builder, Place};
 use crate::fast::cache::PAGE;
 use crate::fast::simd::Simd;
@@ -15,167 +15,6 @@ use crate::fast::vector::{vectors, LOW};
 use crate::reference::memory::{kept, kind, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;
-
-/// No scalar base.
-pub(super) const NO_BASE: u8 = 255;
-
-/// How the active lanes lie.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    /// All at one address.
-    Same,
-    /// Side by side: lane n is n times the size of an access behind the place of lane 0, active or
-    /// not.
-    Line,
-    Anyhow,
-}
-
-/// The addresses of the lanes. They are valid until a handler writes its result, which may replace
-/// them.
-struct Addresses {
-    low: *const Words,
-    /// The high halves; null if there are offsets from a scalar base.
-    high: *const Words,
-    base: u64,
-    shape: Shape,
-}
-
-impl Addresses {
-    /// Of active lanes, of which there is one.
-    #[inline(always)]
-    unsafe fn of<S: Simd>(step: &Step, cx: &Cx, exec: u64, bytes: u32) -> Addresses {
-        // SAFETY: the step's rows and registers exist.
-        unsafe {
-            let row = cx.row(step.src[0]);
-            let low = row.cast::<Words>();
-            let with_base = step.scalar[0] != NO_BASE;
-            let (high, base) = if with_base {
-                (std::ptr::null(), cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
-            } else {
-                (row.add(64).cast::<Words>(), step.imm as u64)
-            };
-            let at = |lane: usize| *row.add(lane);
-            let (first, last) = ends(exec);
-            // The low halves must not wrap on the way.
-            let start = at(first).wrapping_sub(bytes.wrapping_mul(first as u32));
-            let wraps = at(last) < at(first);
-            let (mut apart, mut differ, mut other) = (S::splat(0), S::splat(0), S::splat(0));
-            let groups = vectors(cx.all);
-            if exec == cx.all {
-                let mut expected = S::add(S::splat(start), S::steps(bytes));
-                for group in 0..groups {
-                    apart = S::or(apart, S::xor(S::load(row.add(8 * group)), expected));
-                    expected = S::add(expected, S::splat(8 * bytes));
-                }
-                if !with_base {
-                    let first = S::splat(*row.add(64));
-                    for group in 0..groups {
-                        other = S::or(other, S::xor(S::load(row.add(64 + 8 * group)), first));
-                    }
-                }
-                if !wraps && S::is_zero(S::or(apart, other)) {
-                    return Addresses { low, high, base, shape: Shape::Line };
-                }
-            }
-            for group in 0..groups {
-                let lanes = S::lanes((exec >> (8 * group)) as u8);
-                let here = S::load(row.add(8 * group));
-                let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
-                apart = S::or(apart, S::and(S::xor(here, expected), lanes));
-                differ = S::or(differ, S::and(S::xor(here, S::splat(at(first))), lanes));
-                if !with_base {
-                    let here = S::load(row.add(64 + 8 * group));
-                    other = S::or(other, S::and(S::xor(here, S::splat(at(64 + first))), lanes));
-                }
-            }
-            let shape = if !S::is_zero(other) {
-                Shape::Anyhow
-            } else if S::is_zero(differ) {
-                Shape::Same
-            } else if S::is_zero(apart) && !wraps {
-                Shape::Line
-            } else {
-                Shape::Anyhow
-            };
-            Addresses { low, high, base, shape }
-        }
-    }
-
-    #[inline(always)]
-    fn va(&self, lane: usize) -> u64 {
-        // SAFETY: the rows exist, and have 64 lanes.
-        unsafe {
-            let low = *self.low.cast::<u32>().add(lane & 63);
-            let high = if self.high.is_null() { 0 } else { *self.high.cast::<u32>().add(lane & 63) };
-            self.base.wrapping_add(u64::from(low) | u64::from(high) << 32)
-        }
-    }
-
-    /// Whether FLAT's access at `va` is one of an aperture: the address without the offset decides.
-    #[inline(always)]
-    fn is_aside(&self, cx: &Cx, va: u64) -> bool {
-        is_in_one(cx, va.wrapping_sub(self.base))
-    }
-
-    /// Host pointers of the active lanes, and how many they are.
-    #[inline(always)]
-    fn pointers(
-        &self,
-        cx: &mut Cx,
-        exec: u64,
-        bytes: u64,
-        write: bool,
-        flat: bool,
-        out: &mut [*mut u8; 64],
-    ) -> Option<usize> {
-        // All lanes in one page: one translation.
-        if exec == cx.all {
-            let lanes = if exec == LOW { 32 } else { 64 };
-            let mut vas = [0u64; 64];
-            let (mut differ, mut furthest) = (0, 0);
-            for lane in 0..lanes {
-                vas[lane] = self.va(lane);
-            }
-            for lane in 0..lanes {
-                differ |= vas[lane] ^ vas[0];
-                furthest = furthest.max(vas[lane] % PAGE);
-            }
-            let page = vas[0] & !(PAGE - 1);
-            // Addresses within a page: an aperture's border can only be at its ends.
-            let aside = flat && [page, page + PAGE - 1].into_iter().any(|va| self.is_aside(cx, va));
-            if differ < PAGE && furthest + bytes <= PAGE && !aside {
-                let host = cx.cache.page(cx.world, page, write)?;
-                for lane in 0..lanes {
-                    out[lane] = host.wrapping_add((vas[lane] % PAGE) as usize);
-                }
-                return Some(lanes);
-            }
-        }
-        let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
-        let mut rest = exec;
-        while rest != 0 {
-            let lane = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let va = self.va(lane);
-            let page = va & !(PAGE - 1);
-            if flat && self.is_aside(cx, va) {
-                *out.get_mut(count)? = aperture::host(cx, (va.wrapping_sub(self.base), va), lane, bytes, write)?;
-                count += 1;
-                continue;
-            }
-            if page != last {
-                host = cx.cache.page(cx.world, page, write)?;
-                last = page;
-            }
-            if va - page + bytes > PAGE {
-                return None;
-            }
-            out[count] = host.wrapping_add((va - page) as usize);
-            count += 1;
-        }
-        Some(count)
-    }
-}
 
 /// Reads or writes `len` bytes of memory from `va` on, by pages.
 #[inline(always)]
@@ -271,12 +110,6 @@ fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
     }
 }
 
-/// The first and the last active lane.
-#[inline(always)]
-fn ends(exec: u64) -> (usize, usize) {
-    (exec.trailing_zeros() as usize % 64, 63 - exec.leading_zeros() as usize % 64)
-}
-
 /// Room for the words that all lanes load or store.
 type Buffer<const N: usize> = std::mem::MaybeUninit<[[u32; N]; 64]>;
 
@@ -287,10 +120,27 @@ unsafe fn load<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut 
     if exec == 0 {
         return step.done(cx);
     }
+    // SAFETY: the caller's; a lane is active.
+    unsafe {
+        let addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
+        load_from::<S, N, FLAT>(step, cx, addresses, exec)
+    }
+}
+
+/// The same from known addresses, of which there is one.
+///
+/// # Safety
+/// As for [`Run`]; the addresses' words live.
+#[inline(always)]
+pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
+    step: &Step,
+    cx: &mut Cx,
+    mut addresses: Addresses,
+    exec: u64,
+) -> Flow {
     let (first, last) = ends(exec);
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let mut addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
         let mut data = Buffer::<N>::uninit();
         let data = data.as_mut_ptr().cast::<[u32; N]>();
         if FLAT && addresses.shape != Shape::Anyhow {
@@ -480,10 +330,27 @@ unsafe fn store<S: Simd, const N: usize, const FLAT: bool>(step: &Step, cx: &mut
     if exec == 0 {
         return step.done(cx);
     }
-    // SAFETY: the step's rows and registers exist; buffers have room.
+    // SAFETY: the caller's; a lane is active.
     unsafe {
         let addresses = Addresses::of::<S>(step, cx, exec, 4 * N as u32);
-        let rows = cx.row(step.src[1]).cast::<Words>();
+        store_to::<S, N, FLAT>(step, cx, addresses, (exec, step.src[1]))
+    }
+}
+
+/// The same to known addresses of lanes, of which there is one, from the rows at `data` on.
+///
+/// # Safety
+/// As for [`Run`]; the addresses' words live.
+#[inline(always)]
+pub(super) unsafe fn store_to<S: Simd, const N: usize, const FLAT: bool>(
+    step: &Step,
+    cx: &mut Cx,
+    addresses: Addresses,
+    (exec, data): (u64, Source),
+) -> Flow {
+    // SAFETY: the step's rows and registers exist; buffers have room.
+    unsafe {
+        let rows = cx.row(data).cast::<Words>();
         let (first, last) = ends(exec);
         let lanes = last - first + 1;
         let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];

@@ -5,19 +5,23 @@
 //! | module | |
 //! |---|---|
 //! | `global` | GLOBAL and FLAT: lanes side by side in memory, all at one address, or anywhere |
+//! | `addresses` | how lanes' addresses lie, and host pointers of them |
 //! | `aperture` | where LDS and scratch are among FLAT's addresses |
 //! | `local` | LDS |
 //! | `atomic` | atomic operations |
 //! | `exchange` | permutes and swizzles |
 //! | `buffer` | MUBUF, scratch among it |
+//! | `linear` | MUBUF whose elements lie one after the other |
 //! | `scratch` | SCRATCH |
 //! | `uniform` | SMEM |
 
+mod addresses;
 mod aperture;
 mod atomic;
 mod buffer;
 mod exchange;
 mod global;
+mod linear;
 mod local;
 mod scratch;
 mod uniform;

@@ -66,7 +66,7 @@ impl Find for Private {
                     count += 1;
                 }
             }
-            Some(Places::Words)
+            Some(Places::Words(exec))
         }
     }
 }

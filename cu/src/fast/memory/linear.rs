@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! MUBUF loads and stores of dwords in buffers that are not swizzled: lanes have offsets from one
+//! base, as GLOBAL's have, but for those that are out of range. Other buffers are `buffer`'s.
+
+use super::addresses::Addresses;
+use super::buffer::{self, Addressing, Described};
+use super::{both, global, Words};
+use crate::fast::simd::Simd;
+use crate::fast::step::{Cx, Flow, Run, Step};
+use crate::fast::vector::vectors;
+use crate::reference::memory::{Extend, Kind};
+
+/// What lanes reach.
+struct Reached {
+    base: u64,
+    offsets: Words,
+    /// Lanes that are in range.
+    inside: u64,
+}
+
+impl Reached {
+    /// Of active lanes with `words` each, if a base and offsets of 32 bits say it.
+    #[inline(always)]
+    unsafe fn of(step: &Step, cx: &Cx, exec: u64, words: u32) -> Option<Reached> {
+        // SAFETY: the step's rows and registers exist.
+        let addressing = unsafe { Addressing::of(step, cx) };
+        if addressing.buffer.element != 0 {
+            return None;
+        }
+        let mut reached = Reached { base: addressing.base(), offsets: [0; 64], inside: 0 };
+        let (mut rest, mut furthest) = (exec, 0);
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            if !addressing.contains(lane, words, 4)? {
+                continue;
+            }
+            let offset = addressing.linear(lane);
+            furthest = offset.max(furthest);
+            reached.offsets[lane] = offset as u32;
+            reached.inside |= 1 << lane;
+        }
+        (furthest <= u64::from(u32::MAX - 16)).then_some(reached)
+    }
+}
+
+/// Loads `N` registers of each lane.
+#[inline(always)]
+unsafe fn load<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
+    // SAFETY: the caller's; the offsets live until the handler returns.
+    unsafe {
+        let Some(Reached { base, offsets, inside }) = Reached::of(step, cx, exec, N as u32) else {
+            return buffer::load::<Described, N>(step, cx);
+        };
+        if inside != 0 {
+            let addresses = Addresses::by::<S>(&offsets, base, (cx.all, inside), 4 * N as u32);
+            let flow = global::load_from::<S, N, false>(step, cx, addresses, inside);
+            if flow == Flow::Slow {
+                return flow;
+            }
+        }
+        let outside = exec & !inside;
+        if outside != 0 {
+            for row in 0..N {
+                let to = cx.row_mut(step.dst).add(64 * row);
+                for group in 0..vectors(cx.all) {
+                    let (place, mask) = (to.add(8 * group), S::lanes((outside >> (8 * group)) as u8));
+                    S::store(place, S::select(mask, S::load(place), S::splat(0)));
+                }
+            }
+        }
+    }
+    step.done(cx)
+}
+
+/// Stores `N` registers of each lane.
+#[inline(always)]
+unsafe fn store<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
+    let exec = cx.exec();
+    if exec == 0 {
+        return step.done(cx);
+    }
+    // SAFETY: the caller's; the offsets live until the handler returns.
+    unsafe {
+        let Some(Reached { base, offsets, inside }) = Reached::of(step, cx, exec, N as u32) else {
+            return buffer::store::<Described, N>(step, cx);
+        };
+        if inside == 0 {
+            return step.done(cx);
+        }
+        let addresses = Addresses::by::<S>(&offsets, base, (cx.all, inside), 4 * N as u32);
+        global::store_to::<S, N, false>(step, cx, addresses, (inside, step.src[2]))
+    }
+}
+
+/// The handler of a load or store of dwords.
+pub(super) fn handler(kind: Kind, avx2: bool) -> Option<Run> {
+    Some(match kind {
+        Kind::Load { bytes: 4, extend: Extend::Zero } => both!(avx2, load::<1>),
+        Kind::Load { bytes: 8, .. } => both!(avx2, load::<2>),
+        Kind::Load { bytes: 12, .. } => both!(avx2, load::<3>),
+        Kind::Load { bytes: 16, .. } => both!(avx2, load::<4>),
+        Kind::Store { bytes: 4, high: false } => both!(avx2, store::<1>),
+        Kind::Store { bytes: 8, .. } => both!(avx2, store::<2>),
+        Kind::Store { bytes: 12, .. } => both!(avx2, store::<3>),
+        Kind::Store { bytes: 16, .. } => both!(avx2, store::<4>),
+        _ => return None,
+    })
+}
