@@ -116,7 +116,7 @@ impl Default for Description {
             coherent,
             threads: 0,
             strict,
-            translate: Translate::On,
+            translate: Translate::default(),
             perf_map: false,
             schedule: Schedule::Usual,
             checks: Checks::default(),

@@ -97,7 +97,7 @@ impl Default for MachineOptions {
             device_file: false,
             threads: 0,
             strict: false,
-            translate: vkfd_gpu::Translate::Off,
+            translate: vkfd_gpu::Translate::default(),
             perf_map: false,
             schedule: vkfd_gpu::Schedule::Usual,
             checking: None,

@@ -13,9 +13,9 @@ use vkfd_targets::Target;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Translate {
     /// It is interpreted.
-    #[default]
     Off,
     /// It is translated where the processor has AVX2.
+    #[default]
     On,
     /// Translated code is run twice, the second time by the reference engine, whose results count.
     Checked,
@@ -80,7 +80,7 @@ impl Default for Config {
             family: Family::Gfx9,
             target: Some(Target::Gfx900),
             reference: false,
-            translate: Translate::Off,
+            translate: Translate::default(),
             perf_map: false,
             strict: false,
             checking: None,
