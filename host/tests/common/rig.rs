@@ -93,7 +93,8 @@ impl Rig {
             ring: View::new(&file, ring.mmap_offset, 0x1_0000),
             control: View::new(&file, control.mmap_offset, PAGE),
             vram: View::new(&file, vram.mmap_offset, 4 * MIB),
-            doorbell: View::new(&file, queue.doorbell_offset - place, PAGE),
+            // A process's doorbells are mapped whole.
+            doorbell: View::new(&file, queue.doorbell_offset - place, 2 * PAGE),
             doorbell_word: place / 8,
             machine,
             file,
