@@ -12,7 +12,7 @@ use vkfd_client::{
     AllocOptions, Buffer, Client, CodeObject, ComputeQueue, Launch, Machine, MachineOptions, RegisterOptions,
     UserptrRange,
 };
-use vkfd_gpu::Vmid;
+use vkfd_gpu::{Translate, Vmid};
 
 use super::{add, host, Report, Row, Who, Work};
 use crate::arena::{Arena, Pages};
@@ -49,12 +49,13 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Result<Rig> {
-        Rig::with(CODE)
+        Rig::with(CODE, Translate::default())
     }
 
-    /// A GPU that has other kernels.
-    pub(crate) fn with(code: &[u8]) -> Result<Rig> {
-        let machine = Machine::new(&MachineOptions::default()).context("cannot start a GPU in this process")?;
+    /// A GPU that has other kernels, and translates hot code or interprets all.
+    pub(crate) fn with(code: &[u8], translate: Translate) -> Result<Rig> {
+        let machine = Machine::new(&MachineOptions { translate, ..MachineOptions::default() })
+            .context("cannot start a GPU in this process")?;
         let client = Client::on(&machine)?;
         let gpu = client.gpus().first().context("the machine has no GPU")?.id;
         let queue = ComputeQueue::new(&client, gpu)?;

@@ -2,8 +2,9 @@
 //! `vkfd bench opencl`: nine kernels on the software GPU and, where PoCL is installed, by PoCL on
 //! the processor itself, from the same source and with the same data.
 //!
-//! Both use all processors. They take turns in each round. The results of both are compared with a
-//! plain model, those of whole numbers and of fused operations bit by bit.
+//! A second software GPU translates nothing: no kernel is to be slower for being translated. All use
+//! all processors, and take turns in each round. Their results are compared with a plain
+//! model, those of whole numbers and of fused operations bit by bit.
 //!
 //! | module | |
 //! |---|---|
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
+use vkfd_client::Buffer;
+use vkfd_gpu::Translate;
 
 use crate::compute::Rig;
 use crate::goal::Goal;
@@ -34,13 +37,14 @@ use work::{Case, Work, IN_BYTES, OUT_BYTES};
 /// Five kernels compute much: an n-body simulation, a mix of integers, a tiled product of matrices,
 /// Mandelbrot's set, prices of options. Four move much: a sum, a histogram, a matrix times a vector
 /// in double precision, a stencil. PoCL, where it is installed (Debian: pocl-opencl-icd), compiles
-/// the same source for the processor. Both use all processors, take turns in each round, and have
-/// their results compared with a plain model. A speed relative to PoCL's is PoCL's time by the
-/// GPU's, in the same round.
+/// the same source for the processor. A second GPU interprets all code. All use all processors,
+/// take turns in each round, and have their results compared with a plain model. A speed relative
+/// to PoCL's is PoCL's time by the GPU's, in the same round; so is one relative to the interpreter.
 ///
 /// With --json the output is one object: schema (2), and version, host and parameters as of `vkfd
 /// bench userptr`. It has the lists targets (what, bound, measured, met), left_out (what, why) and
-/// measurements (what, seconds, pocl_seconds, relative_to_pocl), and the number geometric_mean.
+/// measurements (what, seconds, interpreter_seconds, relative_to_interpreter, pocl_seconds,
+/// relative_to_pocl), and the number geometric_mean.
 ///
 /// Exit code: 0 when the run completed, 3 with --check when a target was missed.
 #[derive(clap::Args, Clone, Debug)]
@@ -61,11 +65,13 @@ pub struct Args {
 const CODE: &[u8] = include_bytes!("nine.co");
 const SOURCE: &str = include_str!("nine.cl");
 
+const LEAST: &str = "the slowest kernel: speed relative to the interpreter";
 const MEAN: &str = "all kernels: geometric mean of speeds relative to PoCL";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Gpu,
+    Interpreter,
     Pocl,
 }
 
@@ -74,6 +80,8 @@ enum Who {
 struct Measurement {
     what: &'static str,
     seconds: Spread,
+    interpreter_seconds: Spread,
+    relative_to_interpreter: Spread,
     pocl_seconds: Option<Spread>,
     relative_to_pocl: Option<Spread>,
 }
@@ -85,6 +93,31 @@ struct Report {
     measurements: Vec<Measurement>,
     /// Of the speeds relative to PoCL's.
     geometric_mean: Option<f64>,
+}
+
+/// A software GPU with room for the kernels' data.
+struct Gpu {
+    rig: Rig,
+    from: Buffer,
+    to: Buffer,
+}
+
+impl Gpu {
+    fn new(translate: Translate) -> Result<Gpu> {
+        let rig = Rig::with(CODE, translate)?;
+        let (from, to) = (rig.memory(IN_BYTES)?, rig.memory(OUT_BYTES)?);
+        Ok(Gpu { rig, from, to })
+    }
+
+    /// Runs a kernel; its results are in `found`.
+    fn run(&mut self, work: Work, case: &Case, found: &mut [u8]) -> Result<Duration> {
+        let buffers = [&self.from, &self.to].into_iter().flat_map(|buffer| buffer.gpu_va().0.to_le_bytes());
+        let args: Vec<u8> = buffers.chain(case.numbers.iter().flat_map(|number| number.to_le_bytes())).collect();
+        self.to.write(0, &vec![0; case.out_bytes])?;
+        let took = self.rig.run(work.kernel(), &args, case.grid, case.group)?;
+        self.to.read(0, found)?;
+        Ok(took)
+    }
 }
 
 /// Runs the benchmark and reports.
@@ -111,20 +144,18 @@ fn measure(args: &Args) -> Result<Report> {
     }
     let (progress, rounds) = (Progress::new(), options.rounds());
     let bar = progress.bar("running kernels", works.len() * rounds);
-    let mut rig = Rig::with(CODE)?;
-    let (from, to) = (rig.memory(IN_BYTES)?, rig.memory(OUT_BYTES)?);
+    let (mut gpu, mut interpreter) = (Gpu::new(Translate::On)?, Gpu::new(Translate::Off)?);
+    let mut least: Option<Spread> = None;
     for work in works {
         let case = Case::of(work, options.quick);
         let input = case.input();
-        from.write(0, &input)?;
+        gpu.from.write(0, &input)?;
+        interpreter.from.write(0, &input)?;
         if let Ok(pocl) = &mut pocl {
             pocl.write(&input)?;
         }
         let expected = case.expected(&input);
-        let mut args: Vec<u8> = [&from, &to].iter().flat_map(|buffer| buffer.gpu_va().0.to_le_bytes()).collect();
-        args.extend(case.numbers.iter().flat_map(|number| number.to_le_bytes()));
         let mut samples = Samples::default();
-        let zeros = vec![0; case.out_bytes];
         let mut found = vec![0; case.out_bytes];
         // The first turn is not counted: code is compiled or translated in it.
         for round in 0..=rounds {
@@ -133,15 +164,12 @@ fn measure(args: &Args) -> Result<Report> {
                     samples.add_to(round, who, time);
                 }
             };
-            for turn in 0..2 {
-                if (round + turn) % 2 == 0 {
-                    to.write(0, &zeros)?;
-                    add(Who::Gpu, rig.run(work.kernel(), &args, case.grid, case.group)?);
-                    to.read(0, &mut found)?;
-                } else if let Ok(pocl) = &mut pocl {
-                    add(Who::Pocl, pocl.run(&case, &mut found)?);
-                } else {
-                    continue;
+            for turn in 0..3 {
+                match ((round + turn) % 3, &mut pocl) {
+                    (0, _) => add(Who::Gpu, gpu.run(work, &case, &mut found)?),
+                    (1, _) => add(Who::Interpreter, interpreter.run(work, &case, &mut found)?),
+                    (_, Ok(pocl)) => add(Who::Pocl, pocl.run(&case, &mut found)?),
+                    _ => continue,
                 }
                 case.check(&expected, &found).with_context(|| work.kernel().to_owned())?;
             }
@@ -151,15 +179,24 @@ fn measure(args: &Args) -> Result<Report> {
         }
         let seconds = samples.spread(Who::Gpu).context("no samples")?;
         let ratio = samples.ratio(Who::Pocl, Who::Gpu);
+        let interpreted = samples.ratio(Who::Interpreter, Who::Gpu).context("no samples")?;
+        if least.is_none_or(|least| interpreted.median < least.median) {
+            least = Some(interpreted);
+        }
         report.measurements.push(Measurement {
             what: work.kernel(),
             seconds,
+            interpreter_seconds: samples.spread(Who::Interpreter).context("no samples")?,
+            relative_to_interpreter: interpreted,
             pocl_seconds: samples.spread(Who::Pocl),
             relative_to_pocl: ratio,
         });
         if ratio.is_some() {
             report.head.targets.push(Goal::at_least(work.goal(), work.limit(is_wide()), ratio));
         }
+    }
+    if least.is_some() {
+        report.head.targets.push(Goal::at_least(LEAST, 0.9, least));
     }
     let ratios: Vec<f64> = report.measurements.iter().filter_map(|m| m.relative_to_pocl).map(|r| r.median).collect();
     if ratios.len() == Work::ALL.len() {
@@ -194,13 +231,19 @@ impl Document for Report {
             .iter()
             .map(|m| {
                 let ratio = m.relative_to_pocl.map(|ratio| format!("{:.2}", ratio.median));
-                vec![m.what.to_owned(), ms(m.seconds), maybe(m.pocl_seconds.map(ms)), maybe(ratio)]
+                let interpreted = format!("{:.2}", m.relative_to_interpreter.median);
+                let times = [ms(m.seconds), ms(m.interpreter_seconds), interpreted];
+                let pocl = [maybe(m.pocl_seconds.map(ms)), maybe(ratio)];
+                [m.what.to_owned()].into_iter().chain(times).chain(pocl).collect()
             })
             .collect();
         if let Some(mean) = self.geometric_mean {
-            rows.push(vec!["geometric mean".to_owned(), String::new(), String::new(), format!("{mean:.2}")]);
+            let empty = String::new;
+            rows.push(vec!["geometric mean".to_owned(), empty(), empty(), empty(), empty(), format!("{mean:.2}")]);
         }
-        text::table(&mut out, &["  kernel", "software GPU", "PoCL", "speed by PoCL's"], &rows);
+        let titles =
+            ["  kernel", "software GPU", "interpreter", "speed by the interpreter's", "PoCL", "speed by PoCL's"];
+        text::table(&mut out, &titles, &rows);
         text::tail(&self.head, &mut out);
         out
     }
