@@ -2,9 +2,9 @@
 //! `vkfd bench opencl`: nine kernels on the software GPU and, where PoCL is installed, by PoCL on
 //! the processor itself, from the same source and with the same data.
 //!
-//! A second software GPU translates nothing: no kernel is to be slower for being translated. All use
-//! all processors, and take turns in each round. Their results are compared with a plain
-//! model, those of whole numbers and of fused operations bit by bit.
+//! A second software GPU translates nothing: no kernel is to be slower for being translated. All
+//! use all processors, and take turns in each round. Their results are compared with a plain model,
+//! those of whole numbers and of fused operations bit by bit.
 //!
 //! | module | |
 //! |---|---|
