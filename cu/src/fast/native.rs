@@ -349,13 +349,16 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     }
     if singles != 0 {
         entry.singles.set(entry.singles.get().saturating_add(singles));
-        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get());
+        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get() / FREE);
     }
     left
 }
 
-/// So many lanes' strips a region may load singly in any case; after that, one for a round.
+/// So many strips a region may load lane by lane in any case; after that, one for eight rounds.
+/// More cost what the region gains.
 const SINGLES: u32 = 256;
+/// Rounds that pay for one such strip.
+const FREE: u32 = 8;
 /// What a miss counts for.
 const MISS: u32 = 4;
 
