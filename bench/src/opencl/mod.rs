@@ -145,7 +145,6 @@ fn measure(args: &Args) -> Result<Report> {
     let (progress, rounds) = (Progress::new(), options.rounds());
     let bar = progress.bar("running kernels", works.len() * rounds);
     let (mut gpu, mut interpreter) = (Gpu::new(Translate::On)?, Gpu::new(Translate::Off)?);
-    let mut least: Option<Spread> = None;
     for work in works {
         let case = Case::of(work, options.quick);
         let input = case.input();
@@ -180,9 +179,6 @@ fn measure(args: &Args) -> Result<Report> {
         let seconds = samples.spread(Who::Gpu).context("no samples")?;
         let ratio = samples.ratio(Who::Pocl, Who::Gpu);
         let interpreted = samples.ratio(Who::Interpreter, Who::Gpu).context("no samples")?;
-        if least.is_none_or(|least| interpreted.median < least.median) {
-            least = Some(interpreted);
-        }
         report.measurements.push(Measurement {
             what: work.kernel(),
             seconds,
@@ -195,6 +191,8 @@ fn measure(args: &Args) -> Result<Report> {
             report.head.targets.push(Goal::at_least(work.goal(), work.limit(is_wide()), ratio));
         }
     }
+    let relative = report.measurements.iter().map(|m| m.relative_to_interpreter);
+    let least = relative.min_by(|one, other| one.median.total_cmp(&other.median));
     if least.is_some() {
         report.head.targets.push(Goal::at_least(LEAST, 0.9, least));
     }

@@ -9,12 +9,11 @@
 //! no standard input.
 
 use std::ffi::OsString;
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{bail, Context, Result};
 
+use super::wait::end_with_this;
 use crate::format::counted;
 use crate::report::Progress;
 
@@ -76,18 +75,7 @@ fn repeated(arguments: &[OsString], program: usize, seed: Option<u32>) -> Vec<Os
 fn run(arguments: &[OsString], program: usize, seed: Option<u32>) -> Result<Output> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(repeated(arguments, program, seed)).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let parent = std::process::id();
-    // SAFETY: both calls are async-signal-safe.
-    unsafe {
-        command.pre_exec(move || {
-            // The run ends with this process.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            if u32::try_from(libc::getppid()) != Ok(parent) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            Ok(())
-        });
-    }
+    end_with_this(&mut command);
     command.output().context("cannot run this program again")
 }
 

@@ -42,6 +42,21 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
+/// What the command starts ends with this process.
+pub fn end_with_this(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: both calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            if u32::try_from(libc::getppid()) != Ok(parent) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Runs it to its end.
 pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> anyhow::Result<Ended> {
     for signal in PASSED_ON.into_iter().chain(SURVIVED) {
@@ -50,21 +65,17 @@ pub fn run(mut command: Command, size_signal: Option<libc::sighandler_t>) -> any
         // when it is executed.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
-    let parent = std::process::id();
-    // SAFETY: both calls are async-signal-safe.
-    unsafe {
-        command.pre_exec(move || {
-            // A run that is killed takes its program along: the files would be orphans.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            if let Some(before) = size_signal {
+    if let Some(before) = size_signal {
+        // SAFETY: the call is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
                 libc::signal(libc::SIGXFSZ, before);
-            }
-            if u32::try_from(libc::getppid()) != Ok(parent) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            Ok(())
-        });
+                Ok(())
+            });
+        }
     }
+    // A run that is killed takes its program along: the files would be orphans.
+    end_with_this(&mut command);
     let mut child = command.spawn().map_err(CannotStart)?;
     CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait()?;

@@ -15,9 +15,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{listed, matches};
+use super::listed;
 use crate::apt::quiet;
 use crate::links::wrap::wrap;
+use crate::pattern::matches;
 use crate::tree;
 
 /// Differences that are known: `STEP | CAUSE | REASON`. A `*` in a step stands for any text.

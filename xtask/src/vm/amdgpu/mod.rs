@@ -306,21 +306,6 @@ fn listed(path: &str) -> Result<Vec<String>> {
     Ok(lines.map(Into::into).collect())
 }
 
-/// Whether a text is as a pattern says. Each `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return text == pattern };
-    let Some(mut left) = text.strip_prefix(first) else { return false };
-    let mut parts = rest.split('*').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return left.ends_with(part);
-        }
-        let Some(at) = left.find(part) else { return false };
-        left = &left[at + part.len()..];
-    }
-    true
-}
-
 /// Registers that were read, are not modelled, and are not in the list of such.
 fn unmodelled(ran: &Ran) -> Result<Vec<String>> {
     let known: BTreeSet<String> = listed(UNMODELLED)?.into_iter().collect();

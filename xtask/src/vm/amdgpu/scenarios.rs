@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::{listed, matches};
+use super::listed;
+use crate::pattern::matches;
 
 /// `passes | NAME`, and `skips | REASON | CAUSE | EXPLANATION`; a `*` in a reason stands for any
 /// text.
