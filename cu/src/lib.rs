@@ -17,6 +17,7 @@
 //! | [`fast`] | the engine that is quick; what it lacks it gives to the reference engine |
 //! | [`check`] | the reference engine with an eye on each access: bugs that hardware hides |
 //! | [`launch`] | kernel descriptors, workgroups, barriers, threads |
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod check;
 mod exit;

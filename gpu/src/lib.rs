@@ -29,6 +29,7 @@
 //! | `symbol` | the name of a kernel |
 //!
 //! Limits: no images, no model of speed. A queue's packets run one after the other.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod base;
 mod gpu;

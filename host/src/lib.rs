@@ -23,6 +23,7 @@
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | `timeline` | the driver's events in a timeline |
 //! | [`machine`] | GPUs and driver put together: what programs use |
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod blocks;
 mod confined;

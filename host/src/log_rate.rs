@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::callsite::Identifier;
 use tracing::Metadata;
+use vkfd_rt::message;
 
 /// Lines of one place at once.
 pub const BURST: u32 = 500;
@@ -40,7 +41,7 @@ impl LogRate {
             Some(0) => true,
             Some(left_out) => {
                 let (file, line) = (place.file().unwrap_or("?"), place.line().unwrap_or(0));
-                eprintln!("{left_out} messages like the next one were left out ({file}:{line})");
+                message::write(format_args!("{left_out} messages like the next one were left out ({file}:{line})"));
                 true
             }
         }

@@ -19,6 +19,7 @@
 //! | `encodings` | the tables as data, for generators of code |
 //! | `table`, `tables` | the generated tables, and their form |
 //! | `sabotage` | faults in them, for tests |
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod decode;
 mod disasm;

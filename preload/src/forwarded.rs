@@ -43,7 +43,10 @@ impl Forwarded {
             return Ok(process);
         }
         let opened = guest::open(&self.way).and_then(forward::Process::new).map_err(|error| {
-            eprintln!("vkfd: the host's machine cannot be reached through {}: {error}", self.way.display());
+            vkfd_rt::message::write(format_args!(
+                "vkfd: the host's machine cannot be reached through {}: {error}",
+                self.way.display()
+            ));
             libc::ENODEV
         })?;
         if let Some(machine) = opened.shared_machine() {

@@ -39,6 +39,7 @@
 //! actions), see the real system. A path through `..` out of a directory of ours leads nowhere.
 //! Each process has a machine of its own, forked children too, unless it joined one. A child of
 //! vfork, or of a raw `clone`, cannot open a device; what it executes can.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod backend;
 mod device;

@@ -43,7 +43,8 @@ pub(crate) fn get() -> Result<&'static dyn Backend, i32> {
                 make(setting).map(|machine| Box::new(Local { machine, process: Mutex::default() }) as Box<dyn Backend>)
             }
         };
-        made.inspect_err(|error| eprintln!("vkfd: the machine could not be made: {error}")).ok()
+        made.inspect_err(|error| vkfd_rt::message::write(format_args!("vkfd: the machine could not be made: {error}")))
+            .ok()
     };
     let made = MACHINE.get_or_init(|| own_stack::call(make));
     // Not in a child of vfork: what it makes would be its parent's.
@@ -124,7 +125,7 @@ fn options(setting: &Setting) -> MachineOptions {
                 libc::atexit(end_timeline);
             },
             Ok(timeline) => options.timeline = Some(timeline),
-            Err(error) => eprintln!("vkfd: no timeline: {error}"),
+            Err(error) => vkfd_rt::message::write(format_args!("vkfd: no timeline: {error}")),
         }
     }
     options

@@ -3,17 +3,17 @@
 //! log: a queue that stopped and why, for one. `VKFD_LOG` set to `info`, `debug` or `trace` shows
 //! more, `off` nothing. `vkfd run` has checked it.
 //!
-//! A message is one write of one line. It takes neither a lock of stdio nor one of the loader: the
-//! thread may be a GPU's, and a constructor inside dlopen may wait for it. So there is no
-//! thread-local data with a destructor here, as the usual subscribers have.
+//! The subscriber takes no lock of the loader either: the thread may be a GPU's, and a constructor
+//! inside dlopen may wait for it. So there is no thread-local data with a destructor here, as the
+//! usual subscribers have.
 
-use crate::real;
-use std::fmt::{self, Write};
+use std::fmt;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use vkfd_host::description::LOG_VARIABLE;
+use vkfd_rt::message::write;
 
 /// From now on. A program that has messages of its own through the same library keeps them to
 /// itself.
@@ -44,16 +44,12 @@ impl Subscriber for Messages {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        vkfd_rt::section::forbid("a message");
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let mut line = format!("vkfd: {}", fields.message);
-        if !fields.others.is_empty() {
-            let _ = write!(line, " ({})", fields.others.trim_end());
+        match fields.others.trim_end() {
+            "" => write(format_args!("vkfd: {}", fields.message)),
+            others => write(format_args!("vkfd: {} ({others})", fields.message)),
         }
-        line.push('\n');
-        // SAFETY: writes what the string has. A program without stderr has no messages.
-        unsafe { real::write()(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
     }
 
     fn enter(&self, _: &Id) {}

@@ -106,9 +106,9 @@ fn say(name: &CStr, function: *mut c_void) {
     // SAFETY: a C string that stays as long as the object is loaded.
     let object = object.map(|object| unsafe { CStr::from_ptr(object.dli_fname) }.to_string_lossy().into_owned());
     let (name, object) = (name.to_string_lossy(), object.unwrap_or_else(|| "another library".into()));
-    eprintln!(
+    vkfd_rt::message::write(format_args!(
         "vkfd: {object} has a function {name} of its own, which does not call vkfd's: the GPU would see other memory \
          than the program. There is no GPU in this process. Run the program without {object}, or build it without \
          that function"
-    );
+    ));
 }

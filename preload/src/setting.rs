@@ -93,7 +93,7 @@ fn from_environment() -> Option<Setting> {
     let machine: Description = match machine.to_string_lossy().parse() {
         Ok(machine) => machine,
         Err(error) => {
-            eprintln!("vkfd: {MACHINE_VARIABLE}: {error}: run the program with `vkfd run`");
+            vkfd_rt::message::write(format_args!("vkfd: {MACHINE_VARIABLE}: {error}: run the program with `vkfd run`"));
             return None;
         }
     };

@@ -17,6 +17,7 @@
 //! thread that blocks SIGSEGV or SIGBUS is killed by such a fault. On other architectures atomic
 //! operations probe first that the word is readable, and a word that is read-only, or vanishes
 //! between probe and operation, still kills.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[cfg(target_os = "linux")]
 pub mod memory_file;

@@ -10,6 +10,7 @@
 //! | [`guest`] | a program's ways to the device, and forwarded calls |
 //!
 //! `docs/native-context.md` and `docs/forwarding.md` describe it for those who build other ends.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod guest;
 pub mod protocol;

@@ -12,13 +12,16 @@
 //! | [`heap`] | an allocator that shares no lock with the C library's |
 //! | [`thread`] | threads that start and end without the C library's locks |
 //! | [`reserve`] | large mappings that stay empty where a program has locked its memory |
+//! | [`message`] | lines on stderr without stdio's lock |
 //! | [`section`] | what a thread may not do while the event reader waits for it; debug builds check it |
 //!
 //! Limits: Linux only. A process that is no program of ours (the client library's user) keeps its
 //! own allocator, and relies on [`section`] alone.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod heap;
 mod lock;
+pub mod message;
 pub mod reserve;
 pub mod section;
 pub mod thread;

@@ -89,6 +89,8 @@ switches! {
         OthersErrors = "others_errors": "An SVM call fails for pages of its block that the caller did not name.";
         EnterReleased = "enter_released": "Objects are entered in a process that has ended.";
         Forgotten = "forgotten": "Memory that leaves the SVM ranges while it is being mapped gets entries.";
+        CountedRanges = "counted_ranges": "SVM memory in VRAM counts as memory that is not available.";
+        LateMessage = "late_message": "The driver logs a page fault after it has woken the client.";
         BeforeCommit = "before_commit": "The driver calls its options' hook between faulting pages in and committing them. A test can cause a race there every time. Breaks nothing by itself.";
     }
     /// One GPU.
@@ -100,6 +102,8 @@ switches! {
         Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
         OpenSlot = "open_slot": "An access in which a thread panics does not end.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
+        Lenient = "lenient": "A strict GPU does what others do.";
+        OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
@@ -118,6 +122,10 @@ switches! {
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
+        KeptHalves = "kept_halves": "The reference engine's unfused operations of mixed precision keep denormal halves.";
+        FlushedSums = "flushed_sums": "The reference engine's sums in memory lose denormals on every target.";
+        QuietedNans = "quieted_nans": "The reference engine makes signalling NaNs quiet in every mode.";
+        ApertureOfSum = "aperture_of_sum": "In the reference engine, a FLAT access's address and offset together decide whether it is one of LDS or of scratch.";
         BlindMemory = "blind_memory": "The check of memory looks at no access.";
         BlindRace = "blind_race": "The check of races looks at no access to LDS.";
         BlindMemoryRace = "blind_memory_race": "The check of races looks at no access to memory.";
@@ -135,6 +143,7 @@ switches! {
         CallersStack = "callers_stack": "All calls run on the caller's stack, however small it is.";
         SizeInProcess = "size_in_process": "Files of memory get their size under the program's own file-size limit.";
         LoaderInThreads = "loader_in_threads": "Threads of the driver take the loader's lock as they start.";
+        NoCards = "no_cards": "GPUs have no primary nodes in /sys/class/drm and /dev/dri.";
         PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
     }
     /// The memory of the process that the user host runs in.

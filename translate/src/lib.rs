@@ -26,6 +26,7 @@
 //! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16
 //! bits, most of those on 64, SDWA, DPP, atomic operations but sums in LDS, and vector operations
 //! that write EXEC stay the engine's.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 

@@ -15,6 +15,8 @@ use vkfd_driver::topology::{
     discovery, location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
 };
 use vkfd_host::description::Description;
+use vkfd_host::sabotage;
+use vkfd_sabotage::Switch;
 
 /// A directory of files.
 struct Files {
@@ -121,7 +123,8 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;
     // The primary node too, as on a machine without a display: libdrm tells GPUs apart by it. AMD's
     // monitoring library counts them by their links `cardN`, and loops for ever without one.
-    for (node, minor) in [(format!("card{index}"), index), (node, minor)] {
+    let cards = !sabotage::has(Switch::NoCards);
+    for (node, minor) in cards.then(|| (format!("card{index}"), index)).into_iter().chain([(node, minor)]) {
         let (below, number) = (format!("../../devices/vkfd/{slot}/drm/{node}"), format!("{DRM_MAJOR}:{minor}"));
         root.write(&format!("{pci}/drm/{node}/dev"), &format!("{number}\n"))?;
         root.write(

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use vkfd_sabotage::Switch;
 
 fn run(options: &[&str], program: &[&str]) -> Output {
     common::command(&[&["run"], options, &["--"], program].concat()).output().unwrap()
@@ -77,6 +78,10 @@ fn programs_of_the_system_read_the_topology() {
         let listed = run(&["--gpus", "3"], &["ls", &nodes]);
         assert_eq!(out(&listed), format!("card{gpu}\nrenderD{}\n", 128 + gpu), "{}", err(&listed));
     }
+    // The control.
+    let mut command = common::command(&["run", "--", "ls", "/sys/class/drm"]);
+    let listed = command.env("VKFD_SABOTAGE", Switch::NoCards.name()).output().unwrap();
+    assert_eq!(out(&listed), "renderD128\n", "{}", err(&listed));
     // What a program runs has it too.
     let shell = run(&["--vram", "64M"], &["sh", "-c", &format!("cat {nodes}/1/mem_banks/0/properties; ls /dev/dri")]);
     assert!(out(&shell).contains(&format!("size_in_bytes {}\n", 64 << 20)), "{}", err(&shell));

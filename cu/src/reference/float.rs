@@ -13,6 +13,7 @@
 //! `v_div_fixup` has it.
 
 use crate::wave::{Mode, Round};
+use vkfd_sabotage::{process, Switch};
 
 /// A format: widths of the exponent and of the stored significand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +251,11 @@ pub(crate) struct Fpu {
     pub(crate) quiets: bool,
 }
 
+/// Whether signalling NaNs become quiet.
+fn quiets(mode: Mode) -> bool {
+    mode.ieee() || process().has(Switch::QuietedNans)
+}
+
 impl Fpu {
     /// As MODE has it for the format.
     pub(crate) fn new(format: Format, mode: Mode) -> Fpu {
@@ -259,7 +265,7 @@ impl Fpu {
             (mode.round16_64(), mode.denorm16_64_in(), mode.denorm16_64_out())
         };
         let finite = format == F16 && mode.fp16_overflow();
-        Fpu { format, round, denorm_in, denorm_out, finite, quiets: mode.ieee() }
+        Fpu { format, round, denorm_in, denorm_out, finite, quiets: quiets(mode) }
     }
 
     /// To nearest with every denormal.
@@ -274,7 +280,7 @@ impl Fpu {
 
     /// The same with signalling NaNs as MODE has them.
     pub(crate) fn nans_of(self, mode: Mode) -> Fpu {
-        Fpu { quiets: mode.ieee(), ..self }
+        Fpu { quiets: quiets(mode), ..self }
     }
 
     /// A NaN as a result.

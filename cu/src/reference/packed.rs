@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Wave, LANES};
 use vkfd_isa::{Extension, Format, Inst, Mods, Op};
+use vkfd_sabotage::{process, Switch};
 
 /// What is done to both halves.
 fn halves_of(op: Op) -> Option<Op> {
@@ -198,7 +199,7 @@ fn mixed(inst: &Inst, mix: Mix, fused: bool, wave: &mut Wave, group: &Group) -> 
         let env = env(wave, lane, 0);
         // The unfused ones know no denormal halves, whatever MODE says: Mesa's issue 6178 and
         // LLVM's pull request 224911.
-        let f16 = if fused { env.f16() } else { env.f16().flushing() };
+        let f16 = if fused || process().has(Switch::KeptHalves) { env.f16() } else { env.f16().flushing() };
         let mut n = 0;
         let [a, b, c] = lane_of(&all, lane).map(|value| {
             let (format, bits) = if is_half(n) {

@@ -17,7 +17,7 @@ use crate::machine::kfd::MAX_GPUS;
 use crate::os::{self, Arc};
 use crate::process::offsets::Shown;
 use crate::process::{Inner, Process};
-use crate::sabotage::FailPoint;
+use crate::sabotage::{FailPoint, Switch};
 use crate::seams::address_space::Access;
 use crate::userptr::range_set::{Builder, RangeSet};
 use crate::userptr::window::Windows;
@@ -318,5 +318,9 @@ pub(crate) fn map(process: &Process, handle: u64, array: u64, count: u32, done: 
 /// reserve nothing.
 pub(crate) fn available_memory(process: &Process, gpu_id: u32) -> Result<u64> {
     process.kfd().files().forget_closed();
-    Ok(process.kfd().device(gpu_id)?.most_room().saturating_mul(PAGE))
+    let device = process.kfd().device(gpu_id)?;
+    if process.sabotage().has(Switch::CountedRanges) {
+        return Ok(device.vram().available());
+    }
+    Ok(device.most_room().saturating_mul(PAGE))
 }

@@ -9,6 +9,7 @@ use crate::device::smi::Event;
 use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc};
 use crate::process::Process;
+use crate::sabotage::Switch;
 use crate::seams::gpu::{FaultReason, PageFault};
 use vkfd_uapi::event::{MemoryExceptionData, MemoryExceptionFailure, MEM_ERR_NO_RAS};
 use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
@@ -104,8 +105,12 @@ impl Process {
             false if fault.executes() => "execution",
             false => "read",
         };
+        let log = || os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
+        let late = self.sabotage().has(Switch::LateMessage);
         // The event wakes a client, which may end the process before another line is written.
-        os::warn(format_args!("gpu {:#x}: page fault: {access} at {}: {why}", device.id(), fault.va));
+        if !late {
+            log();
+        }
         self.events().memory_exception(MemoryExceptionData {
             failure: MemoryExceptionFailure {
                 not_present: u32::from(!denied),
@@ -117,5 +122,8 @@ impl Process {
             gpu_id: device.id(),
             error_type: MEM_ERR_NO_RAS,
         });
+        if late {
+            log();
+        }
     }
 }

@@ -16,6 +16,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::queues::event::Waited;
 use vkfd_driver::seams::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_sabotage::{Switch, Switches};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY, EVENT_SIGNAL};
 use vkfd_uapi::memory::*;
@@ -261,10 +262,9 @@ fn a_late_interrupt_is_not_the_next_owners() {
     report(second, events[2]);
 }
 
-/// As AMD's driver counts: what gives way to a buffer object is available to it.
-#[test]
-fn a_prefetch_leaves_as_much_memory_available() {
-    let rig = Rig::with_gpus(Options::default(), 1, 2048);
+/// The memory that a GPU has available before and after 512 pages are prefetched into its memory.
+fn around_a_prefetch(sabotage: Switches) -> [u64; 2] {
+    let rig = Rig::with_gpus(Options { sabotage, ..Options::default() }, 1, 2048);
     rig.mm.map(AT, 512, true);
     let resident = || rig.process.kfd().devices()[0].residency().hosted().0;
     let available = || {
@@ -274,10 +274,25 @@ fn a_prefetch_leaves_as_much_memory_available() {
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     let before = available();
     rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
-    assert_eq!((resident(), available()), (512, before));
-    // It is not only said: a buffer object gets it.
+    let after = available();
+    assert_eq!(resident(), 512);
+    // A buffer object gets all of it, whatever was said.
     let handle = alloc(&rig.process, VA, before, VRAM);
     assert_eq!((handle.map(drop), resident(), available()), (Ok(()), 0, 0));
+    [before, after]
+}
+
+/// As AMD's driver counts: what gives way to a buffer object is available to it.
+#[test]
+fn a_prefetch_leaves_as_much_memory_available() {
+    let [before, after] = around_a_prefetch(Switches::NONE);
+    assert_eq!(after, before);
+}
+
+#[test]
+fn ranges_that_count_as_unavailable_are_noticed() {
+    let [before, after] = around_a_prefetch(Switch::CountedRanges.into());
+    assert_eq!(after, before - 512 * PAGE);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use vkfd_driver::os;
 use vkfd_driver::process::Process;
 use vkfd_driver::queues::event::Waited;
 use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_sabotage::{Switch, Switches};
 use vkfd_uapi::event::{EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY};
 use vkfd_uapi::pod::Pod;
 
@@ -28,13 +29,13 @@ fn came(process: &Process, event: u32) -> bool {
     process.events().wait(&mut list, true, 0) == Waited::Complete
 }
 
-/// The lines of a GPU that reports a fault, before it wakes the client or after that, and whether
-/// the client was woken.
-fn reported(first: bool) -> (Vec<(String, [bool; 2])>, bool) {
+/// The lines of a GPU that reports a fault, before it wakes the client or after that, on a driver
+/// with these switches, and whether the client was woken.
+fn reported(first: bool, sabotage: Switches) -> (Vec<(String, [bool; 2])>, bool) {
     // The log is the process's.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let rig = Rig::new(Options::default());
+    let rig = Rig::new(Options { sabotage, ..Options::default() });
     let process = rig.process.clone();
     let events = [EVENT_MEMORY, EVENT_HW_EXCEPTION].map(|kind| process.events().create(kind, false).unwrap().0);
     *CLIENT.lock().unwrap() = Some((process.clone(), events));
@@ -64,7 +65,7 @@ fn reported(first: bool) -> (Vec<(String, [bool; 2])>, bool) {
 
 #[test]
 fn a_fault_is_reported_before_the_client_is_woken() {
-    let (lines, woken) = reported(true);
+    let (lines, woken) = reported(true, Switches::NONE);
     assert!(woken);
     for words in ["kernel fill: page fault", "write at 0xdeadb000"] {
         assert_eq!(before(&lines, words), Some([false; 2]), "{words}: {lines:?}");
@@ -76,9 +77,11 @@ fn before(lines: &[(String, [bool; 2])], words: &str) -> Option<[bool; 2]> {
     lines.iter().find(|(line, _)| line.contains(words)).map(|(_, came)| *came)
 }
 
-/// The control: a GPU that says only afterwards why its queue stops.
+/// The controls: a GPU that says only afterwards why its queue stops, and a driver that does.
 #[test]
 fn a_report_after_the_client_was_woken_is_noticed() {
-    let (lines, _) = reported(false);
+    let (lines, _) = reported(false, Switches::NONE);
     assert_eq!(before(&lines, "kernel fill: page fault"), Some([true; 2]), "{lines:?}");
+    let (lines, _) = reported(true, Switch::LateMessage.into());
+    assert_eq!(before(&lines, "write at 0xdeadb000"), Some([true, false]), "{lines:?}");
 }

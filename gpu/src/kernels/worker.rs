@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Schedule, Turn, Workgroup};
+use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Schedule, Turn, Units, Workgroup};
 use vkfd_rt::thread::Thread;
 use vkfd_sabotage::Switch;
 
@@ -155,10 +155,11 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
     let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
     let number = shared.pool.number_of_launch();
     let schedule = if shared.sabotage.has(Switch::UsualOrder) { Schedule::Usual } else { shared.config.schedule };
+    let units = if shared.sabotage.has(Switch::OtherUnits) { Units::VEGA10 } else { shared.config.units };
     let job = Arc::new(Job {
         number,
         control: port.control.clone(),
-        dispatch: Dispatch::new(launch, shared.config.units, &residency).in_order(schedule, number),
+        dispatch: Dispatch::new(launch, units, &residency).in_order(schedule, number),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use vkfd_cu::launch::Dispatch;
 use vkfd_cu::{Detour, Miss, Span, World};
 use vkfd_isa::Op;
+use vkfd_sabotage::Switch;
 
 /// How long a thread that could work for other queues waits for a suspended VMID.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -130,7 +131,7 @@ impl World for Surroundings<'_> {
     }
 
     fn strict(&self) -> bool {
-        self.port.shared.config.strict
+        self.port.shared.config.strict && !self.port.shared.sabotage.has(Switch::Lenient)
     }
 
     fn is_host(&mut self, va: u64) -> bool {

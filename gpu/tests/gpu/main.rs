@@ -17,6 +17,7 @@ mod sdma;
 mod section;
 mod strict;
 mod translation;
+mod units;
 
 /// No thread allocates while the event reader waits for it.
 #[global_allocator]

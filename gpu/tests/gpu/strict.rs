@@ -6,6 +6,7 @@ use crate::rig::*;
 use vkfd_gpu::isa::Target as Isa;
 use vkfd_gpu::memory::pte::Target;
 use vkfd_gpu::*;
+use vkfd_sabotage::Switch;
 
 /// Adds 1.0 at the first argument, from each work-item, in gfx90a's code.
 const ADD_FLOAT: [u32; 8] = [
@@ -63,8 +64,15 @@ fn sums_of_floats_in_host_memory_are_refused_by_name() {
 }
 
 #[test]
-fn other_gpus_do_them() {
-    let rig = machine(false);
+fn other_gpus_and_broken_ones_do_them() {
+    let broken = machine(true);
+    broken.gpu.sabotage().turn(Switch::Lenient, true);
+    for rig in [machine(false), broken] {
+        adds(&rig);
+    }
+}
+
+fn adds(rig: &Rig) {
     let mut queue = rig.queue(QueueKind::Aql);
     rig.write_u64(DATA, 0);
     add(&mut queue, VA + DATA, true);

@@ -29,7 +29,7 @@ fn sink() -> Option<&'static Sink> {
         match OpenOptions::new().append(true).create(true).open(path) {
             Ok(file) => Some(Sink { file, json: *json }),
             Err(error) => {
-                eprintln!("vkfd: no trace: {}: {error}", path.display());
+                vkfd_rt::message::write(format_args!("vkfd: no trace: {}: {error}", path.display()));
                 None
             }
         }

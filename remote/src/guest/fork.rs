@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Once;
+use vkfd_rt::message;
 
 use super::forward::maps::{self, Mapping};
 use super::{size, FileId};
@@ -72,7 +73,10 @@ extern "C" fn child() {
         if mapping.shared && is_known(mapping.file) {
             // SAFETY: no other thread is there, and the contents stay.
             if unsafe { own(&mapping) }.is_none() {
-                eprintln!("vkfd: a forked child shares {:#x} to {:#x} with its parent", mapping.start, mapping.end);
+                message::write(format_args!(
+                    "vkfd: a forked child shares {:#x} to {:#x} with its parent",
+                    mapping.start, mapping.end
+                ));
             }
         }
     }
@@ -115,7 +119,9 @@ pub fn install() {
         // SAFETY: functions for the life of the process.
         let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
         if refused != 0 {
-            eprintln!("vkfd: forked children will share registered memory with their parents (errno {refused})");
+            message::write(format_args!(
+                "vkfd: forked children will share registered memory with their parents (errno {refused})"
+            ));
         }
     });
 }

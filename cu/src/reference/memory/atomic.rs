@@ -18,6 +18,7 @@ use crate::wave::Wave;
 use crate::world::{Access, Touch, World};
 use vkfd_isa::{Inst, Operand, Target};
 use vkfd_raw as raw;
+use vkfd_sabotage::{process, Switch};
 
 /// The new value of a 32-bit word. `denormals`: of floating-point sums they are kept.
 pub(crate) fn combine32(op: AtomicOp, old: u32, a: u32, b: u32, denormals: bool) -> u32 {
@@ -130,7 +131,7 @@ fn memory64(op: AtomicOp, ptr: *mut u64, a: u64, b: u64) -> Result<u64, raw::Fau
 /// makes a loop of the others' where they matter.
 fn keeps_denormals(target: Target) -> bool {
     // NEW TARGET: whether atomic sums keep denormals
-    target == Target::Gfx942
+    target == Target::Gfx942 && !process().has(Switch::FlushedSums)
 }
 
 /// An atomic operation of a target on the host's bytes, on 64 bits if `wide`; the old value. The

@@ -15,6 +15,7 @@ use crate::group::Group;
 use crate::wave::Wave;
 use crate::world::World;
 use vkfd_isa::{Format, Inst, Op, Operand, Target};
+use vkfd_sabotage::{process, Switch};
 
 /// Where the wave's scratch begins.
 pub(crate) fn scratch_base(wave: &Wave) -> u64 {
@@ -53,7 +54,8 @@ fn flat(inst: &Inst, wave: &Wave, group: &Group) -> Result<Few<Lane>, Exit> {
     let place = |lane| {
         let address = double(wave, row, lane);
         let va = address.wrapping_add(offset);
-        match (address >> 32) as u32 {
+        let decides = if process().has(Switch::ApertureOfSum) { va } else { address };
+        match (decides >> 32) as u32 {
             high if high == group.apertures.shared => Lane::contiguous(lane, Place::Lds(va as u32)),
             high if high == group.apertures.private => scratch_lane(wave, lane, va as u32),
             _ => Lane::contiguous(lane, Place::Memory(va)),

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vkfd_rt::message;
 use vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{WaitEventsArgs, WAIT_RESULT_TIMEOUT};
@@ -211,7 +212,7 @@ impl Process {
             if self.transport.shared_machine().is_some() && error.kind() != io::ErrorKind::TimedOut {
                 return Err(self.machine_has_gone());
             }
-            eprintln!("vkfd: the host does not answer {}: {error}", request.head.command);
+            message::write(format_args!("vkfd: the host does not answer {}: {error}", request.head.command));
             if error.kind() == io::ErrorKind::TimedOut {
                 // The answer may still come.
                 slot.leave();
@@ -219,7 +220,10 @@ impl Process {
             return Err(libc::EIO);
         }
         let Some(answer) = self.responses.read(number, sequence, bytes) else {
-            eprintln!("vkfd: the host says that {} is done, and there is no answer", request.head.command);
+            message::write(format_args!(
+                "vkfd: the host says that {} is done, and there is no answer",
+                request.head.command
+            ));
             slot.leave();
             return Err(libc::EIO);
         };
@@ -227,7 +231,7 @@ impl Process {
             Ok(0) => Ok(()),
             Ok(errno) => Err(errno),
             Err(error) => {
-                eprintln!("vkfd: the host's answer to {}: {error}", request.head.command);
+                message::write(format_args!("vkfd: the host's answer to {}: {error}", request.head.command));
                 Err(libc::EIO)
             }
         }

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use vkfd_rt::message;
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::memory::AllocMemoryOfGpuArgs;
 use vkfd_uapi::pod::Pod;
@@ -118,7 +119,7 @@ impl Process {
     pub(super) fn machine_has_gone(&self) -> i32 {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Ordering::Relaxed) {
-            eprintln!("vkfd: the machine that this program shares has gone (`vkfd serve` has ended): its calls fail with ENODEV");
+            message::write(format_args!("vkfd: the machine that this program shares has gone (`vkfd serve` has ended): its calls fail with ENODEV"));
         }
         libc::ENODEV
     }
