@@ -12,7 +12,7 @@ use crate::registers::hub::{gfxhub, mmhub};
 use crate::registers::system::{athub, mp0, nbio, osssys};
 use crate::registers::{gc, sdma, Dword};
 use crate::ring::{Ring, RingId};
-use crate::state::{Command, Shared, State};
+use crate::state::{Command, Shared, State, CAM_SLOTS};
 use vkfd_gpu::{clock, FabricAddr, Gart, QueueKind};
 
 /// Engines of a hub that invalidate.
@@ -396,7 +396,7 @@ impl Shared {
         }
         let [low, _] = crate::registers::file::halves(value);
         if crate::interrupts::InterruptRing::is_retry_doorbell(&state.file, at) {
-            let slot = u16::try_from(low & 0x3ff).unwrap_or(0);
+            let slot = u16::try_from(low).unwrap_or(0) % CAM_SLOTS;
             if let Some((vmid, va)) = state.faults.remove(&slot) {
                 self.gpu.fault_done(vmid, va, vkfd_gpu::FaultOutcome::Retry);
             }

@@ -30,6 +30,8 @@ pub(crate) enum Command {
 
 /// Commands that wait at most; a driver waits for each.
 const COMMANDS: usize = 1024;
+/// Retry faults that can wait for the driver.
+pub(crate) const CAM_SLOTS: u16 = 1024;
 /// Registers reached through the index window that are not in the BAR.
 const INDEXED: usize = 4096;
 
@@ -175,8 +177,8 @@ impl Shared {
         let vmid = u8::try_from(fault.vmid.0 % u32::from(VMIDS)).unwrap_or(0);
         let write = fault.access == Access::Write;
         let slot = if fault.retry {
-            // As many as there are threads that can wait.
-            let free = (0..=u16::MAX).find(|slot| !state.faults.contains_key(slot)).unwrap_or(0);
+            // More than there are threads that can wait. The driver's answer has ten bits.
+            let free = (0..CAM_SLOTS).find(|slot| !state.faults.contains_key(slot)).unwrap_or(0);
             state.faults.insert(free, (fault.vmid, fault.va));
             u32::from(free)
         } else {

@@ -177,6 +177,15 @@ impl Entry {
         ((self.0 >> FRAGMENT_SHIFT) & FRAGMENT_MASK) as u32
     }
 
+    /// Whether a fault at this page is final, also where a process's faults wait for the driver.
+    /// AMD's driver writes such an entry where it has nothing to map
+    /// (`AMDGPU_VM_NORETRY_FLAGS_TF`).
+    pub const fn is_final(self) -> bool {
+        let marks = EntryFlags::VALID.union(EntryFlags::SYSTEM).union(EntryFlags::PRT);
+        let permissions = EntryFlags::READABLE.union(EntryFlags::WRITEABLE).union(EntryFlags::EXECUTABLE);
+        self.flags().contains(marks) && !self.flags().intersects(permissions)
+    }
+
     /// Address of the table this directory entry points at; `None` if it is in system memory, which
     /// this GPU does not walk.
     pub const fn table_addr(self) -> Option<FabricAddr> {

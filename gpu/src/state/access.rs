@@ -302,7 +302,7 @@ impl Port {
 
     fn fault(&mut self, side: Side, reason: FaultReason) -> Result<(), Stop> {
         let recoverable = matches!(reason, FaultReason::NotPresent | FaultReason::Permission);
-        let retry = recoverable && self.vmid().retry_faults();
+        let retry = recoverable && self.vmid().retry_faults() && !self.is_final(side.va);
         let (vmid, queue) = (self.control.vmid, self.control.id);
         let mut fault = PageFault { vmid, va: side.va, access: side.access, reason, retry, queue };
         if retry {
@@ -319,6 +319,11 @@ impl Port {
         }
         // Reported by the queue's thread when it halts: several may fault at once.
         Err(QueueError::Fault(fault).into())
+    }
+
+    /// Whether the tables say that faults at `va` are final.
+    fn is_final(&self, va: u64) -> bool {
+        self.vmid().walk(&self.shared.fabric, va).is_ok_and(|walked| walked.found.entry.is_final())
     }
 
     /// Host memory behind `va`, to the end of its page: more takes looking at each page that

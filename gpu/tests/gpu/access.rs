@@ -131,6 +131,18 @@ fn a_retry_fault_waits_for_its_answer() {
     assert_eq!(rig.read(SCRATCH, 4), b"late");
 }
 
+/// As AMD's driver marks a page that it cannot provide.
+#[test]
+fn a_final_entry_is_not_retried() {
+    let rig = Rig::with(Config::default(), true);
+    rig.map(AREA, sys(0), EntryFlags::PRT, 0);
+    let mut queue = rig.queue(QueueKind::Sdma);
+    queue.submit(&copy_packet(VA + SCRATCH, AREA, 4));
+    let Event::Fault(fault) = rig.event() else { panic!() };
+    assert_eq!((fault.va, fault.retry), (AREA, false));
+    assert_eq!(rig.event(), Event::Error(QueueError::Fault(fault)));
+}
+
 #[test]
 fn an_early_answer_is_not_lost() {
     let rig = Rig::with(Config::default(), true);

@@ -11,6 +11,7 @@ pub(crate) mod hip_batch;
 mod hip_checks;
 mod hip_ipc;
 pub(crate) mod hip_kernels;
+pub(crate) mod hip_pages;
 mod hip_programs;
 pub(crate) mod profile;
 pub(crate) mod rocminfo;
@@ -60,6 +61,7 @@ const CLIENTS: &[Client] = &[
     hip_programs::WAVES,
     hip_programs::ANSWERS,
     hip_batch::CLIENT,
+    hip_pages::CLIENT,
     tinygrad::CLIENT,
 ];
 

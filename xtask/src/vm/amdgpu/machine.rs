@@ -183,7 +183,7 @@ impl Machine {
         command.args(["-object", &format!("memory-backend-memfd,id=ram,size={MIB}M,share=on")]);
         command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(archive);
         let clock = "tsc=unstable clocksource=hpet no_timer_check mitigations=off rcupdate.rcu_cpu_stall_timeout=60";
-        command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=7 {clock}")]);
+        command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=8 {clock}")]);
         command.args(["-serial", "chardev:console", "-device", "virtio-serial-pci"]);
         command.args(["-chardev", "stdio,id=report,signal=off"]);
         command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);

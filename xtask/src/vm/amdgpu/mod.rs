@@ -60,8 +60,13 @@ enum Action {
     },
     /// The same, and the distribution's rocminfo, unmodified
     Rocminfo,
-    /// The same, and programs: scattered pages, SVM, ROCR's copies, HIP's copies and kernels
-    Programs,
+    /// The same, and programs: scattered pages, SVM, ROCR's copies, HIP's copies and kernels, pages
+    /// that move under running kernels
+    Programs {
+        /// Only programs whose command contains this
+        #[arg(default_value = "", hide_default_value = true)]
+        filter: String,
+    },
     /// The same, and the scenario suite
     Scenarios {
         /// Only scenarios whose name contains this
@@ -108,7 +113,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let suite = suite(&args.action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];
     let mut runs = Vec::new();
-    let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match args.action {
+    let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match &args.action {
         Action::Setup => {
             let (parts, kernel) = parts::get()?;
             let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
@@ -120,8 +125,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
             commands.push(("rocminfo", 120));
             ("rocminfo", vec![ROCMINFO.into()], &[])
         }
-        Action::Programs => {
-            runs = programs::runs()?;
+        Action::Programs { filter } => {
+            runs = programs::runs(filter)?;
             ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
         }
         Action::Scenarios { .. } | Action::Compare { .. } => {
@@ -139,7 +144,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     };
     for run in &runs {
         commands.push((run.command, run.seconds));
-        files.push(run.program.clone());
+        if !files.contains(&run.program) {
+            files.push(run.program.clone());
+        }
     }
     commands.push((SETTLE, 60));
     let machine = Machine::new()?;

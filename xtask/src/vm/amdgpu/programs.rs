@@ -3,16 +3,24 @@
 //! against the distribution's libraries, and the client library's.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 
-use crate::clients::{hip, hip_kernels, rocr};
+use crate::clients::Source;
+use crate::clients::{hip, hip_kernels, hip_pages, rocr};
 use crate::debian;
 use crate::{cargo, tree};
 
 /// HIP loads it by name when it is asked for a device.
 pub const COMPILER: &str = "/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2";
+
+/// What a program is built from.
+enum From {
+    /// An example of the client library.
+    Example(&'static str),
+    Source(&'static Source),
+}
 
 /// A program's run.
 pub struct Run {
@@ -24,19 +32,31 @@ pub struct Run {
     pub last: &'static str,
 }
 
-/// All of them, built.
-pub fn runs() -> Result<Vec<Run>> {
-    debian::install(&[rocr::CLIENT.packages, hip::CLIENT.packages].concat())?;
+/// Those whose command contains `filter`, built.
+pub fn runs(filter: &str) -> Result<Vec<Run>> {
+    debian::install(&[rocr::CLIENT.packages, hip::CLIENT.packages, hip_pages::CLIENT.packages].concat())?;
     let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?;
     let directory = directory.join("vm/amdgpu/built");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-    let run = |program: PathBuf, command, seconds, last| Run { program, command, seconds, last };
-    let path = Path::new(&directory);
-    Ok(vec![
-        run(cargo::example("stock")?, "stock", 60, "8 MiB went to the GPU's memory and came back"),
-        run(rocr::PROGRAM.compile(path)?, "copies 200", 60, "ok"),
-        run(hip_kernels::KERNELS.compile(path)?, "hip_kernels", 180, "ok"),
-        run(hip::PROGRAM.compile(path)?, "hip_copies 1 50", 180, "ok"),
-        run(hip::MANAGED.compile(path)?, "hip_managed 1", 180, "ok"),
-    ])
+    let from = |source: &'static Source| From::Source(source);
+    let all = [
+        (From::Example("stock"), "stock", 60, "8 MiB went to the GPU's memory and came back"),
+        (from(&rocr::PROGRAM), "copies 200", 60, "ok"),
+        (from(&hip_kernels::KERNELS), "hip_kernels", 180, "ok"),
+        (from(&hip::PROGRAM), "hip_copies 1 50", 180, "ok"),
+        (from(&hip::MANAGED), "hip_managed 1", 180, "ok"),
+        (from(&hip_pages::PROGRAM), "hip_pages evictions 100", 180, "ok"),
+        (from(&hip_pages::PROGRAM), "HSA_XNACK=1 hip_pages apart 100", 180, "ok"),
+        (from(&hip_pages::PROGRAM), "export HSA_XNACK=1; hip_pages retries 100 10", 180, "ok"),
+    ];
+    let wanted: Vec<_> = all.into_iter().filter(|(_, command, ..)| command.contains(filter)).collect();
+    ensure!(!wanted.is_empty(), "no program's command contains {filter:?}");
+    let built = wanted.into_iter().map(|(from, command, seconds, last)| {
+        let program = match from {
+            From::Example(name) => cargo::example(name)?,
+            From::Source(source) => source.compile(&directory)?,
+        };
+        Ok(Run { program, command, seconds, last })
+    });
+    built.collect()
 }
