@@ -26,7 +26,8 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
         let what = format!("HIP, {target}: a running kernel follows 100 pages that were replaced");
         report.expect(followed(&ran, "an eviction") && empty, &what, &ran);
     }
-    // A running kernel may see what was in a GPU's memory for a moment more: docs/design/user-host.md.
+    // A running kernel may see what was in a GPU's memory for a moment more:
+    // docs/design/user-host.md.
     for (how, about) in [("retries", "side by side"), ("apart", "without neighbours")] {
         let ran = stand.run(&["--target", "gfx90a", "--xnack"], &program, &[how, "100"], &[("HSA_XNACK", "1")])?;
         let what = format!("HIP, gfx90a with XNACK: the same by retried faults, without an eviction, {about}");
