@@ -13,6 +13,7 @@ mod machine;
 mod parts;
 mod programs;
 mod scenarios;
+mod series;
 mod topology;
 
 use std::collections::BTreeSet;
@@ -25,11 +26,13 @@ use vkfd_guest::{Ending, Record, Stream};
 
 use super::programs::{Programs, SCENARIOS};
 use super::progress::minutes;
+use super::Flavor;
 use crate::cargo::Build;
 use crate::clients::rocminfo;
 use crate::debian;
 use crate::{tree, Verdict};
 use machine::{Machine, Ran, Wanted};
+use series::Series;
 
 /// A guest with a stock kernel whose own amdgpu.ko binds to vkfd's GPU as a PCI device
 ///
@@ -48,6 +51,19 @@ pub struct Args {
     /// Name the files of the boot also when all is well: the kernel's log, the device's log
     #[arg(long, global = true)]
     keep_log: bool,
+    /// Build a kernel with this folder's patches (or this patch) and boot it instead: docs/series.md
+    #[arg(long, global = true, value_name = "DIR")]
+    series: Option<PathBuf>,
+    /// With KASAN and lockdep; needs --series, and is several times slower
+    #[arg(long, global = true, requires = "series")]
+    debug: bool,
+}
+
+impl Args {
+    fn series(&self) -> Option<Series> {
+        let flavor = if self.debug { Flavor::Debug } else { Flavor::Plain };
+        self.series.as_ref().map(|path| Series { path: path.clone(), flavor })
+    }
 }
 
 #[derive(Subcommand, Clone, PartialEq, Eq)]
@@ -105,12 +121,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     if let Action::Compare { write, from: Some(directory), .. } = &args.action {
         return compare_kept(directory, *write);
     }
+    let series = args.series();
     let suite = suite(&args.action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];
     let mut runs = Vec::new();
     let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match args.action {
         Action::Setup => {
-            let (parts, kernel) = parts::get()?;
+            let (parts, kernel) = series.as_ref().map_or_else(parts::get, Series::get)?;
             let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
             return Ok(Verdict::Clean(format!("QEMU {qemu} and Linux {version} with {count} modules are there")));
         }
@@ -121,7 +138,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             ("rocminfo", vec![ROCMINFO.into()], &[])
         }
         Action::Programs => {
-            runs = programs::runs()?;
+            runs = programs::runs(series.is_some())?;
             ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
         }
         Action::Scenarios { .. } | Action::Compare { .. } => {
@@ -142,7 +159,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         files.push(run.program.clone());
     }
     commands.push((SETTLE, 60));
-    let machine = Machine::new()?;
+    let machine = Machine::new(series.as_ref())?;
     println!("Linux {} with its own amdgpu.ko, in QEMU {}", machine.kernel.version, machine.parts.qemu_version);
     let wanted = Wanted { name, parameters: &args.parameters, programs: &files, libraries, commands: &commands };
     let ran = machine.boot(&wanted, |record| {
@@ -156,7 +173,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     findings.extend(unmodelled(&ran)?);
     let shown = output(&ran, topology::SHOW);
     let write = args.action == Action::Probe { write: true };
-    findings.extend(topology::compare(&shown, &machine.topology()?, &machine.kernel.version, write)?);
+    let differences = topology::compare(&shown, &machine.topology()?, &machine.kernel.version, write)?;
+    if series.is_none() {
+        findings.extend(differences);
+    } else {
+        // Patches may change what a topology has.
+        differences.iter().for_each(|difference| println!("  {difference}"));
+    }
     for run in &runs {
         let last = output(&ran, run.command).last().copied();
         if last != Some(run.last) {
@@ -175,7 +198,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         findings.extend(calls::compare(&amd, &vkfd, &machine.kernel.version, *write)?);
     }
     if let Action::Scenarios { filter } = &args.action {
-        findings.extend(scenarios::judge(&output(&ran, &suite), filter.is_none())?);
+        let whole = filter.is_none() && series.is_none();
+        findings.extend(scenarios::judge(&output(&ran, &suite), whole, series.is_some())?);
     }
     if commands.iter().any(|(command, _)| *command == "rocminfo") {
         let agents = output(&ran, "rocminfo").iter().filter(|line| rocminfo::is_agent(line, "gfx90a")).count();

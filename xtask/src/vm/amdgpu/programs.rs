@@ -24,19 +24,23 @@ pub struct Run {
     pub last: &'static str,
 }
 
-/// All of them, built.
-pub fn runs() -> Result<Vec<Run>> {
+/// All of them, built. With a series, times of registration are shown as well.
+pub fn runs(series: bool) -> Result<Vec<Run>> {
     debian::install(&[rocr::CLIENT.packages, hip::CLIENT.packages].concat())?;
     let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?;
     let directory = directory.join("vm/amdgpu/built");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     let run = |program: PathBuf, command, seconds, last| Run { program, command, seconds, last };
     let path = Path::new(&directory);
-    Ok(vec![
+    let mut runs = vec![
         run(cargo::example("stock")?, "stock", 60, "8 MiB went to the GPU's memory and came back"),
         run(rocr::PROGRAM.compile(path)?, "copies 200", 60, "ok"),
         run(hip_kernels::KERNELS.compile(path)?, "hip_kernels", 180, "ok"),
         run(hip::PROGRAM.compile(path)?, "hip_copies 1 50", 180, "ok"),
         run(hip::MANAGED.compile(path)?, "hip_managed 1", 180, "ok"),
-    ])
+    ];
+    if series {
+        runs.push(run(cargo::example("ratio")?, "ratio", 300, "ok"));
+    }
+    Ok(runs)
 }
