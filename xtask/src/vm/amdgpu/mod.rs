@@ -115,6 +115,9 @@ const SETTLE: &str = "while [ -n \"$(ls /sys/class/kfd/kfd/proc)\" ]; do sleep 0
 const LAST: usize = 24;
 /// Time for the scenario suite.
 const SUITE_SECONDS: u64 = 1800;
+/// Lets scenarios make allocations fail that may wait, which are most; the kernel says nothing of it.
+const FAILURES: &str = "cd /sys/kernel/debug/failslab && \
+                        echo N >ignore-gfp-wait && echo 0 >verbose";
 const ROCMINFO: &str = "/usr/bin/rocminfo";
 
 pub fn run(args: &Args) -> Result<Verdict> {
@@ -142,6 +145,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
         }
         Action::Scenarios { .. } | Action::Compare { .. } => {
+            if series.is_some() {
+                commands.push((FAILURES, 60));
+            }
             commands.push((&suite, SUITE_SECONDS));
             let program = Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned();
             let mut programs = vec![program];
@@ -264,6 +270,7 @@ fn show(record: &Record) {
             let name = match program.as_str() {
                 topology::SHOW => "the topology",
                 SETTLE => "all processes are gone",
+                FAILURES => "allocations can be made to fail",
                 program => program,
             };
             println!("  {name}: {ending} ({seconds:.1} s)");

@@ -70,7 +70,7 @@ fn mails(file: &Path) -> Result<Vec<Patch>> {
         let (message, patch) = (mail.with_extension("message"), mail.with_extension("patch"));
         let input = fs::File::open(mail).context("open a mail")?;
         let mut info = Command::new("git");
-        info.args(["mailinfo", "-b"]).arg(&message).arg(&patch).stdin(input).stderr(Stdio::inherit());
+        info.args(["mailinfo", "-k"]).arg(&message).arg(&patch).stdin(input).stderr(Stdio::inherit());
         let output = info.output().context("start git mailinfo")?;
         ensure!(output.status.success(), "{}: git cannot read mail {place}", file.display());
         let text = fs::read(&patch).context("read a mail's patch")?;
