@@ -5,11 +5,15 @@
 //! 0x28 and AMD's own below 0x90, and numbers past the table are refused with ENOTTY. The library
 //! never sends the batch commands themselves to find out. v2's number is the profiler's in Linux
 //! 7.3. A kernel that does not know v3's flag maps the wrong memory without an error.
+//!
+//! A KFD without the query may have v3's flag all the same, and say so in a property of its GPUs'
+//! nodes: AMD's driver with `vm/amdgpu-batch-userptr.patch` does.
 
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::vkfd::{self, CapsArgs};
 
 use crate::error::{ClientError, Errno, Result};
+use crate::topology::Node;
 use crate::transport::Transport;
 
 /// The capabilities of a KFD. All zero for a KFD that lacks the query.
@@ -63,6 +67,17 @@ impl Caps {
             Err(errno) => Err(ClientError::Call { call: "QUERY_CAPS", errno }),
         }
     }
+
+    /// With what the topology says of a KFD that lacks the query.
+    pub(crate) fn with_topology(mut self, nodes: &[Node]) -> Self {
+        let limits = nodes.iter().filter_map(|node| Some(node.gpu.as_ref()?.userptr_batch_max_ranges));
+        let limit = limits.min().unwrap_or(0);
+        if !self.vkfd && limit > 0 {
+            self.batch_flag = true;
+            self.max_ranges = limit.into();
+        }
+        self
+    }
 }
 
 impl From<&CapsArgs> for Caps {
@@ -84,5 +99,24 @@ impl From<&CapsArgs> for Caps {
             register_deadline_ms: args.register_deadline_ms,
             restore_pause_ms: args.restore_pause_ms,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::GpuInfo;
+
+    #[test]
+    fn a_topology_tells_of_batches_where_the_query_does_not() {
+        let gpu = |limit| Some(GpuInfo { userptr_batch_max_ranges: limit, ..GpuInfo::default() });
+        let node = |limit| Node { gpu: gpu(limit), ..Node::default() };
+        let nodes = [Node::default(), node(64), node(16)];
+        let caps = Caps::default().with_topology(&nodes);
+        assert_eq!((caps.batch, caps.batch_flag, caps.max_ranges), (false, true, 16));
+        assert_eq!(Caps::default().with_topology(&[node(64), node(0)]), Caps::default(), "one GPU cannot");
+        assert_eq!(Caps::default().with_topology(&[]), Caps::default());
+        let vkfd = Caps { vkfd: true, max_ranges: 7, ..Caps::default() };
+        assert_eq!(vkfd.with_topology(&nodes), vkfd);
     }
 }

@@ -114,8 +114,8 @@ impl Client {
                 version.major_version
             )));
         }
-        let caps = Caps::query(&*transport)?;
         let nodes = transport.topology()?;
+        let caps = Caps::query(&*transport)?.with_topology(&nodes);
         let apertures = apertures(&*transport, nodes.iter().filter(|node| node.gpu.is_some()).count())?;
         // A GPU of the topology that the process may not use (device cgroup) has no aperture.
         let usable = |gpu: &&GpuInfo| apertures.iter().any(|a| a.gpu_id == gpu.id.0);

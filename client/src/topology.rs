@@ -38,6 +38,9 @@ pub struct GpuInfo {
     pub debug_bytes: u32,
     /// Number of compute dies, each of which needs a save area.
     pub xcc: u32,
+    /// Ranges that a batch may have by ALLOC's flag, where a driver says so here: AMD's with the
+    /// patch `vm/amdgpu-batch-userptr.patch`.
+    pub userptr_batch_max_ranges: u32,
 }
 
 impl GpuInfo {
@@ -111,6 +114,7 @@ fn read_node(number: u32, dir: &Path) -> Result<Node, ClientError> {
         ctl_stack_bytes: small(&properties, "ctl_stack_size"),
         debug_bytes: debug_bytes(&properties),
         xcc: small(&properties, "num_xcc").max(1),
+        userptr_batch_max_ranges: small(&properties, "userptr_batch_max_ranges"),
     });
     Ok(Node { number, cpu_cores: small(&properties, "cpu_cores_count"), memory_bytes: system, gpu })
 }
@@ -204,7 +208,7 @@ mod tests {
         tree.file("nodes/10/name", "vega10\n");
         tree.file(
             "nodes/10/properties",
-            "cpu_cores_count 0\nsimd_count 256\ngfx_target_version 90000\ndrm_render_minor 129\ncwsr_size 1000\nctl_stack_size 20\nhive_id -1\n",
+            "cpu_cores_count 0\nsimd_count 256\ngfx_target_version 90000\ndrm_render_minor 129\ncwsr_size 1000\nctl_stack_size 20\nhive_id -1\nuserptr_batch_max_ranges 64\n",
         );
         tree.file("nodes/10/mem_banks/0/properties", "heap_type 1\nsize_in_bytes 1048576\n");
         tree.file("nodes/2/gpu_id", "0\n");
@@ -217,7 +221,7 @@ mod tests {
         let gpu = nodes[1].gpu.as_ref().unwrap();
         assert_eq!((gpu.id, gpu.node, gpu.name.as_str()), (GpuId(4660), 10, "vega10"));
         assert_eq!((gpu.vram_bytes, gpu.gfx_major(), gpu.render_minor, gpu.xcc), (1 << 20, 9, 129, 1));
-        assert_eq!((gpu.cwsr_bytes, gpu.ctl_stack_bytes), (1000, 20));
+        assert_eq!((gpu.cwsr_bytes, gpu.ctl_stack_bytes, gpu.userptr_batch_max_ranges), (1000, 20, 64));
     }
 
     #[test]

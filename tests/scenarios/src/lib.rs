@@ -17,6 +17,7 @@ pub mod calls;
 pub mod coherence;
 mod engine;
 mod failure;
+mod flag;
 mod geometry;
 mod host;
 mod hostile;
@@ -54,7 +55,7 @@ pub struct Scenario {
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     let rest = [limits::SCENARIOS, hostile::SCENARIOS, failure::SCENARIOS, coherence::SCENARIOS];
-    [abi::scenarios(), geometry::scenarios(), rest.concat(), svm::scenarios()].concat()
+    [abi::scenarios(), geometry::scenarios(), flag::scenarios(), rest.concat(), svm::scenarios()].concat()
 }
 
 /// Scenarios that only a kernel can show. They need root and a KFD that `VKFD_DEVICE` names; any

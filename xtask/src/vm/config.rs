@@ -56,6 +56,12 @@ impl Config {
         Ok(Self(options))
     }
 
+    /// With the options of another fragment in place of its own.
+    pub fn with(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// As a fragment in a fixed order.
     pub fn text(&self) -> String {
         self.0.iter().map(|(name, value)| format!("CONFIG_{name}={value}\n")).collect()

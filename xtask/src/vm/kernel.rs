@@ -132,9 +132,31 @@ pub fn run_logged(make: &mut Command, log: &Path, mut on_line: impl FnMut(&str))
     let status = child.wait().context("wait for make")?;
     if !status.success() {
         let text = fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let end = lines[lines.len().saturating_sub(40)..].join("\n");
-        anyhow::bail!("{end}\nmake failed; all its messages are in {}", log.display());
+        anyhow::bail!("{}\nmake failed; all its messages are in {}", complaints(&text), log.display());
     }
     Ok(())
+}
+
+/// What the compiler says of errors; with several processors other lines are behind it. The end of
+/// the log where there is nothing of the kind.
+fn complaints(log: &str) -> String {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = log.lines().collect();
+    let is_error = |line: &str| line.contains(": error:") || line.contains(": fatal error:");
+    let wanted = |at: usize| (at.saturating_sub(3)..=at).any(|before| is_error(lines[before]));
+    let errors: Vec<&str> = (0..lines.len()).filter(|at| wanted(*at)).map(|at| lines[at]).take(LINES).collect();
+    if errors.is_empty() { &lines[lines.len().saturating_sub(LINES)..] } else { &errors }.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaints;
+
+    #[test]
+    fn an_error_is_shown_wherever_it_is() {
+        let mut log = "  CC a.o\nx.c:1:2: error: no\n  1 | x\n    | ^\n".to_owned();
+        log += &"  CC b.o\n".repeat(100);
+        assert_eq!(complaints(&log), "x.c:1:2: error: no\n  1 | x\n    | ^\n  CC b.o");
+        assert_eq!(complaints(&"1\n2\n".repeat(50)).lines().count(), 40);
+    }
 }

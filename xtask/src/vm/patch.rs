@@ -35,11 +35,20 @@ fn apply_file(source: &Path, patch: &Path) -> Result<()> {
         if old == text {
             return Ok(());
         }
-        git_apply(source, &applied, &["--reverse"])?;
-        fs::remove_file(&applied).with_context(|| format!("remove {}", applied.display()))?;
+        take_out(source)?;
     }
     git_apply(source, patch, &[])?;
     fs::write(&applied, text).with_context(|| format!("write {}", applied.display()))
+}
+
+/// Takes the patch out of a copy of the kernel's source.
+pub fn take_out(source: &Path) -> Result<()> {
+    let applied = source.join("vkfd.patch");
+    if applied.exists() {
+        git_apply(source, &applied, &["--reverse"])?;
+        fs::remove_file(&applied).with_context(|| format!("remove {}", applied.display()))?;
+    }
+    Ok(())
 }
 
 fn git_apply(source: &Path, patch: &Path, more: &[&str]) -> Result<()> {

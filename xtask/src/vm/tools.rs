@@ -55,10 +55,7 @@ impl Tools {
 
     /// make for the kernel at `source` that is built in `build`.
     pub fn make(&self, source: &Path, build: &Path) -> Command {
-        // Two makes must not work in one tree: this one ends with this process, however that ends.
-        let mut make = Command::new("setpriv");
-        make.args(["--pdeathsig", "TERM", "make"]);
-        make.arg("-C").arg(source).arg(format!("O={}", build.display()));
+        let mut make = plain_make(source, build);
         make.arg(format!("RUSTC={}", self.rustc.display())).arg(format!("HOSTRUSTC={}", self.rustc.display()));
         make.arg(format!("RUSTDOC={}", self.rustc.with_file_name("rustdoc").display()));
         make.arg(format!("BINDGEN={}", self.bindgen.display()));
@@ -66,26 +63,34 @@ impl Tools {
             make.arg(format!("CC={}", self.cc));
         }
         make.env("LIBCLANG_PATH", LIBCLANG);
-        // The same sources give the same kernel.
-        make.env("KBUILD_BUILD_USER", "vkfd").env("KBUILD_BUILD_HOST", "vkfd").env("KBUILD_BUILD_VERSION", "1");
-        make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 1970");
-        // Cargo's environment is for the compiler that cargo runs, and a caller's make is not this
-        // one.
-        for name in [
-            "LD_LIBRARY_PATH",
-            "MAKEFLAGS",
-            "MAKELEVEL",
-            "RUSTFLAGS",
-            "RUSTUP_TOOLCHAIN",
-            "RUSTC",
-            "RUSTC_WRAPPER",
-            "ARCH",
-            "CROSS_COMPILE",
-        ] {
-            make.env_remove(name);
-        }
         make
     }
+}
+
+/// make for a kernel without Rust, with the machine's C compiler.
+pub fn plain_make(source: &Path, build: &Path) -> Command {
+    // Two makes must not work in one tree: this one ends with this process, however that ends.
+    let mut make = Command::new("setpriv");
+    make.args(["--pdeathsig", "TERM", "make"]);
+    make.arg("-C").arg(source).arg(format!("O={}", build.display()));
+    // The same sources give the same kernel.
+    make.env("KBUILD_BUILD_USER", "vkfd").env("KBUILD_BUILD_HOST", "vkfd").env("KBUILD_BUILD_VERSION", "1");
+    make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 1970");
+    // Cargo's environment is for the compiler that cargo runs, and a caller's make is not this one.
+    for name in [
+        "LD_LIBRARY_PATH",
+        "MAKEFLAGS",
+        "MAKELEVEL",
+        "RUSTFLAGS",
+        "RUSTUP_TOOLCHAIN",
+        "RUSTC",
+        "RUSTC_WRAPPER",
+        "ARCH",
+        "CROSS_COMPILE",
+    ] {
+        make.env_remove(name);
+    }
+    make
 }
 
 /// A compiler that has its library's source.

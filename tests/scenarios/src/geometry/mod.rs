@@ -30,14 +30,14 @@ fn with_strategy(strategy: Strategy) -> RegisterOptions {
 }
 
 /// The numbers of the memory's pages in the order in which a list has them.
-fn pages_of(memory: &Memory, ranges: &[UserptrRange]) -> Vec<u64> {
+pub(crate) fn pages_of(memory: &Memory, ranges: &[UserptrRange]) -> Vec<u64> {
     let base = memory.whole().start;
     ranges.iter().flat_map(|r| (r.start - base) / PAGE..(r.start + r.size - base) / PAGE).collect()
 }
 
 /// The GPU must see, page by page from the buffer's start on, the pages of these numbers with the
 /// pattern of `seed`.
-fn gpu_sees(world: &World, buffer: &Buffer, pages: &[u64], seed: u64) -> Result<(), Stop> {
+pub(crate) fn gpu_sees(world: &World, buffer: &Buffer, pages: &[u64], seed: u64) -> Result<(), Stop> {
     ensure_eq!(buffer.len(), pages.len() as u64 * PAGE, "the buffer's size");
     let mut at = buffer.gpu_va();
     for (step, some) in pages.chunks(STEP).enumerate() {
@@ -53,7 +53,13 @@ fn gpu_sees(world: &World, buffer: &Buffer, pages: &[u64], seed: u64) -> Result<
 
 /// The GPU writes the pattern of `seed` to its page i as that of memory page `pages[i]`, and the
 /// CPU must see it there.
-fn gpu_writes(world: &World, buffer: &Buffer, memory: &Memory, pages: &[u64], seed: u64) -> Result<(), Stop> {
+pub(crate) fn gpu_writes(
+    world: &World,
+    buffer: &Buffer,
+    memory: &Memory,
+    pages: &[u64],
+    seed: u64,
+) -> Result<(), Stop> {
     let mut at = buffer.gpu_va();
     for some in pages.chunks(STEP) {
         let bytes: Vec<u8> = some.iter().flat_map(|page| pattern(*page, seed)).collect();

@@ -15,7 +15,9 @@ use super::super::boot::{watch, Directory, Outcome};
 use super::super::initrd::Initrd;
 use super::super::native::parts::Parts;
 use super::super::programs::{Programs, INIT, PCI_GPU};
+use super::super::Flavor;
 use super::parts::{self, Kernel, DRIVER};
+use super::series::Series;
 use crate::apt::quiet;
 use crate::cargo::{self, Build};
 
@@ -24,6 +26,8 @@ const AROUND_PROGRAMS: Duration = Duration::from_secs(300);
 /// For the device to end after its VMM.
 const ENDING: Duration = Duration::from_secs(20);
 const STARTING: Duration = Duration::from_secs(60);
+/// How much longer everything may take with the sanitizers.
+const SANITIZED: u32 = 6;
 
 /// Firmware comes by registers and not by a security processor. Of the driver's blocks the first
 /// five run: common, memory, interrupts, graphics, copies. A hang is not followed by a reset.
@@ -39,6 +43,8 @@ pub struct Machine {
     pub parts: Parts,
     pub kernel: Kernel,
     programs: Programs,
+    /// Times are multiplied with it.
+    slow: u32,
 }
 
 /// A guest to boot.
@@ -100,11 +106,12 @@ impl Summary {
 }
 
 impl Machine {
-    /// Gets the parts and builds the programs.
-    pub fn new() -> Result<Self> {
-        let (parts, kernel) = parts::get()?;
+    /// Gets the parts, with the distribution's kernel or that of a series, and builds the programs.
+    pub fn new(series: Option<&Series>) -> Result<Self> {
+        let (parts, kernel) = series.map_or_else(parts::get, Series::get)?;
+        let slow = if series.is_some_and(|series| series.flavor == Flavor::Debug) { SANITIZED } else { 1 };
         let programs = Programs::build(Build::of_checks()?, &[INIT, PCI_GPU])?;
-        Ok(Self { parts, kernel, programs })
+        Ok(Self { parts, kernel, programs, slow })
     }
 
     /// The topology's files as vkfd's own driver would show them.
@@ -127,7 +134,8 @@ impl Machine {
         let mut command = self.command(&archive, &device.socket);
         command.args(["-chardev", &format!("file,id=console,path={}", console.display())]);
         let programs: u64 = wanted.commands.iter().map(|(_, seconds)| seconds).sum();
-        let watched = watch(command, &complaints, AROUND_PROGRAMS + Duration::from_secs(programs), on_record)?;
+        let limit = (AROUND_PROGRAMS + Duration::from_secs(programs)) * self.slow;
+        let watched = watch(command, &complaints, limit, on_record)?;
         let (summary, troubles) = device.finish();
         let outcome = watched.outcome(&console, &complaints, Vec::new())?;
         Ok(Ran { outcome, summary, troubles, directory: path.into() })
@@ -146,8 +154,8 @@ impl Machine {
             initrd.add_library(library)?;
         }
         let mut job = Job::default();
-        for name in &self.kernel.modules {
-            let file = initrd.add_module(&self.kernel.module(name))?;
+        for (name, file) in &self.kernel.modules {
+            let file = initrd.add_module(file)?;
             let own = name == DRIVER;
             let parameters = if own { format!("{PARAMETERS} {}", wanted.parameters) } else { String::new() };
             // A second probe is not what these boots are for.
@@ -158,7 +166,7 @@ impl Machine {
                 name: (*command).into(),
                 argv: ["/bin/sh", "-c", command].map(Into::into).into(),
                 env: Vec::new(),
-                seconds: *seconds,
+                seconds: *seconds * u64::from(self.slow),
             });
         }
         Ok((initrd, job))
@@ -181,7 +189,7 @@ impl Machine {
         command.args(["-accel", "tcg,thread=single", "-cpu", "max,la57=off", "-smp", "1"]);
         command.args(["-machine", "q35,memory-backend=ram", "-m", &format!("{MIB}M")]);
         command.args(["-object", &format!("memory-backend-memfd,id=ram,size={MIB}M,share=on")]);
-        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(archive);
+        command.arg("-kernel").arg(&self.kernel.image).arg("-initrd").arg(archive);
         let clock = "tsc=unstable clocksource=hpet no_timer_check mitigations=off rcupdate.rcu_cpu_stall_timeout=60";
         command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=8 {clock}")]);
         command.args(["-serial", "chardev:console", "-device", "virtio-serial-pci"]);

@@ -13,6 +13,7 @@ mod machine;
 mod parts;
 mod programs;
 mod scenarios;
+mod series;
 mod topology;
 
 use std::collections::BTreeSet;
@@ -25,11 +26,13 @@ use vkfd_guest::{Ending, Record, Stream};
 
 use super::programs::{Programs, SCENARIOS};
 use super::progress::minutes;
+use super::Flavor;
 use crate::cargo::Build;
 use crate::clients::rocminfo;
 use crate::debian;
 use crate::{tree, Verdict};
 use machine::{Machine, Ran, Wanted};
+use series::Series;
 
 /// A guest with a stock kernel whose own amdgpu.ko binds to vkfd's GPU as a PCI device
 ///
@@ -48,6 +51,19 @@ pub struct Args {
     /// Name the files of the boot also when all is well: the kernel's log, the device's log
     #[arg(long, global = true)]
     keep_log: bool,
+    /// Build a kernel with this folder's patches (or this patch) and boot it instead: docs/series.md
+    #[arg(long, global = true, value_name = "DIR")]
+    series: Option<PathBuf>,
+    /// With KASAN and lockdep; needs --series, and is several times slower
+    #[arg(long, global = true, requires = "series")]
+    debug: bool,
+}
+
+impl Args {
+    fn series(&self) -> Option<Series> {
+        let flavor = if self.debug { Flavor::Debug } else { Flavor::Plain };
+        self.series.as_ref().map(|path| Series { path: path.clone(), flavor })
+    }
 }
 
 #[derive(Subcommand, Clone, PartialEq, Eq)]
@@ -104,18 +120,22 @@ const SETTLE: &str = "while [ -n \"$(ls /sys/class/kfd/kfd/proc)\" ]; do sleep 0
 const LAST: usize = 24;
 /// Time for the scenario suite.
 const SUITE_SECONDS: u64 = 1800;
+/// Lets scenarios make allocations fail that may wait, which are most; the kernel says nothing of it.
+const FAILURES: &str = "cd /sys/kernel/debug/failslab && \
+                        echo N >ignore-gfp-wait && echo 0 >verbose";
 const ROCMINFO: &str = "/usr/bin/rocminfo";
 
 pub fn run(args: &Args) -> Result<Verdict> {
     if let Action::Compare { write, from: Some(directory), .. } = &args.action {
         return compare_kept(directory, *write);
     }
+    let series = args.series();
     let suite = suite(&args.action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];
     let mut runs = Vec::new();
     let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match &args.action {
         Action::Setup => {
-            let (parts, kernel) = parts::get()?;
+            let (parts, kernel) = series.as_ref().map_or_else(parts::get, Series::get)?;
             let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
             return Ok(Verdict::Clean(format!("QEMU {qemu} and Linux {version} with {count} modules are there")));
         }
@@ -126,10 +146,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
             ("rocminfo", vec![ROCMINFO.into()], &[])
         }
         Action::Programs { filter } => {
-            runs = programs::runs(filter)?;
+            runs = programs::runs(filter, series.is_some())?;
             ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
         }
         Action::Scenarios { .. } | Action::Compare { .. } => {
+            if series.is_some() {
+                commands.push((FAILURES, 60));
+            }
             commands.push((&suite, SUITE_SECONDS));
             let program = Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned();
             let mut programs = vec![program];
@@ -149,7 +172,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
     }
     commands.push((SETTLE, 60));
-    let machine = Machine::new()?;
+    let machine = Machine::new(series.as_ref())?;
     println!("Linux {} with its own amdgpu.ko, in QEMU {}", machine.kernel.version, machine.parts.qemu_version);
     let wanted = Wanted { name, parameters: &args.parameters, programs: &files, libraries, commands: &commands };
     let ran = machine.boot(&wanted, |record| {
@@ -163,7 +186,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
     findings.extend(unmodelled(&ran)?);
     let shown = output(&ran, topology::SHOW);
     let write = args.action == Action::Probe { write: true };
-    findings.extend(topology::compare(&shown, &machine.topology()?, &machine.kernel.version, write)?);
+    let differences = topology::compare(&shown, &machine.topology()?, &machine.kernel.version, write)?;
+    if series.is_none() {
+        findings.extend(differences);
+    } else {
+        // Patches may change what a topology has.
+        differences.iter().for_each(|difference| println!("  {difference}"));
+    }
     for run in &runs {
         let last = output(&ran, run.command).last().copied();
         if last != Some(run.last) {
@@ -182,7 +211,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
         findings.extend(calls::compare(&amd, &vkfd, &machine.kernel.version, *write)?);
     }
     if let Action::Scenarios { filter } = &args.action {
-        findings.extend(scenarios::judge(&output(&ran, &suite), filter.is_none())?);
+        let whole = filter.is_none() && series.is_none();
+        findings.extend(scenarios::judge(&output(&ran, &suite), whole, series.is_some())?);
     }
     if commands.iter().any(|(command, _)| *command == "rocminfo") {
         let agents = output(&ran, "rocminfo").iter().filter(|line| rocminfo::is_agent(line, "gfx90a")).count();
@@ -247,6 +277,7 @@ fn show(record: &Record) {
             let name = match program.as_str() {
                 topology::SHOW => "the topology",
                 SETTLE => "all processes are gone",
+                FAILURES => "allocations can be made to fail",
                 program => program,
             };
             println!("  {name}: {ending} ({seconds:.1} s)");

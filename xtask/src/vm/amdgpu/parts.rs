@@ -24,10 +24,11 @@ const ORDER: &str = "modules";
 
 /// A kernel in the cache.
 pub struct Kernel {
-    directory: PathBuf,
+    /// What QEMU boots.
+    pub image: PathBuf,
     pub version: String,
-    /// Modules in the order of loading; the driver is the last.
-    pub modules: Vec<String>,
+    /// Modules with their files, in the order of loading; the driver is the last.
+    pub modules: Vec<(String, PathBuf)>,
 }
 
 /// Gets QEMU and the kernel unless they are there.
@@ -52,20 +53,34 @@ pub fn get() -> Result<(Parts, Kernel)> {
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     };
     let (version, order) = (read("version")?, read(ORDER)?);
-    let modules = order.lines().map(Into::into).collect();
-    Ok((parts, Kernel { directory, version, modules }))
+    let modules = order.lines().map(|name| (name.into(), directory.join(format!("{name}.ko")))).collect();
+    Ok((parts, Kernel { image: directory.join("vmlinuz"), version, modules }))
 }
 
-impl Kernel {
-    /// What QEMU boots.
-    pub fn image(&self) -> PathBuf {
-        self.directory.join("vmlinuz")
-    }
+/// A module and all that it says it depends on, in the order of loading. `files` has the kernel's
+/// modules by name.
+pub fn in_order(name: &str, files: &BTreeMap<String, PathBuf>) -> Result<Vec<(String, PathBuf)>> {
+    let mut order = Vec::new();
+    visit(name, files, &mut BTreeSet::new(), &mut order)?;
+    Ok(order)
+}
 
-    /// A module's file.
-    pub fn module(&self, name: &str) -> PathBuf {
-        self.directory.join(format!("{name}.ko"))
+fn visit(
+    name: &str,
+    files: &BTreeMap<String, PathBuf>,
+    seen: &mut BTreeSet<String>,
+    order: &mut Vec<(String, PathBuf)>,
+) -> Result<()> {
+    if !seen.insert(name.into()) {
+        return Ok(());
     }
+    let file = files.get(name).with_context(|| format!("the kernel has no module {name}"))?;
+    let bytes = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    for other in dependencies(&bytes) {
+        visit(&other, files, seen, order)?;
+    }
+    order.push((name.into(), file.clone()));
+    Ok(())
 }
 
 fn unpack(apt: &Apt, directory: &Path) -> Result<()> {

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::clients::Source;
-use crate::clients::{hip, hip_kernels, hip_pages, rocr};
+use crate::clients::{hip, hip_kernels, hip_pages, rocr, Source};
 use crate::debian;
 use crate::{cargo, tree};
 
@@ -32,14 +31,15 @@ pub struct Run {
     pub last: &'static str,
 }
 
-/// Those whose command contains `filter`, built.
-pub fn runs(filter: &str) -> Result<Vec<Run>> {
+/// Those whose command contains `filter`, built. With a series, times of registration are shown as
+/// well.
+pub fn runs(filter: &str, series: bool) -> Result<Vec<Run>> {
     debian::install(&[rocr::CLIENT.packages, hip::CLIENT.packages, hip_pages::CLIENT.packages].concat())?;
     let directory = std::path::absolute(tree::target()).context("make the target directory absolute")?;
     let directory = directory.join("vm/amdgpu/built");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     let from = |source: &'static Source| From::Source(source);
-    let all = [
+    let mut all = vec![
         (From::Example("stock"), "stock", 60, "8 MiB went to the GPU's memory and came back"),
         (from(&rocr::PROGRAM), "copies 200", 60, "ok"),
         (from(&hip_kernels::KERNELS), "hip_kernels", 180, "ok"),
@@ -49,6 +49,9 @@ pub fn runs(filter: &str) -> Result<Vec<Run>> {
         (from(&hip_pages::PROGRAM), "HSA_XNACK=1 hip_pages apart 100", 180, "ok"),
         (from(&hip_pages::PROGRAM), "export HSA_XNACK=1; hip_pages retries 100 10", 180, "ok"),
     ];
+    if series {
+        all.push((From::Example("ratio"), "ratio", 300, "ok"));
+    }
     let wanted: Vec<_> = all.into_iter().filter(|(_, command, ..)| command.contains(filter)).collect();
     ensure!(!wanted.is_empty(), "no program's command contains {filter:?}");
     let built = wanted.into_iter().map(|(from, command, seconds, last)| {
