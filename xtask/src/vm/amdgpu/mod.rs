@@ -38,13 +38,14 @@ use series::Series;
 ///
 /// The first run gets QEMU 11.1 and a kernel (290 MB) from the distribution's newer suites and
 /// unpacks them into ~/.cache/vkfd; no root is needed for that. Firmware files and VBIOS are
-/// generated. A boot takes some minutes without KVM.
+/// generated. A boot takes some minutes without KVM. Without a command, one boot does all of it:
+/// rocminfo, programs, the calls of `compare`, and the scenario suite.
 ///
 /// Exit status: 0 all is well, 1 findings, 2 it could not be done.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
     /// More parameters for the driver, as `sched_policy=2` (queues without its scheduler)
     #[arg(long, global = true, value_name = "WORDS", default_value = "", hide_default_value = true)]
     parameters: String,
@@ -97,8 +98,11 @@ enum Action {
         #[arg(long, value_name = "DIR")]
         keep: Option<PathBuf>,
         /// Boot nothing: compare what an earlier run has kept in this directory
-        #[arg(long, value_name = "DIR")]
+        #[arg(long, value_name = "DIR", conflicts_with = "programs")]
         from: Option<PathBuf>,
+        /// Programs, too: those whose command contains this
+        #[arg(long, value_name = "FILTER")]
+        programs: Option<String>,
     },
     /// Only get QEMU and the kernel
     Setup,
@@ -125,67 +129,101 @@ const FAILURES: &str = "cd /sys/kernel/debug/failslab && \
                         echo N >ignore-gfp-wait && echo 0 >verbose";
 const ROCMINFO: &str = "/usr/bin/rocminfo";
 
+/// What one boot does beside the driver's probe.
+#[derive(Default)]
+struct Plan<'a> {
+    /// Names the boot's files.
+    name: &'static str,
+    rocminfo: bool,
+    /// Programs whose command contains this.
+    programs: Option<&'a str>,
+    /// The command that makes calls for the comparison.
+    calls: Option<String>,
+    /// The command that runs scenarios.
+    scenarios: Option<String>,
+}
+
+impl<'a> Plan<'a> {
+    fn of(action: Option<&'a Action>) -> Self {
+        let suite = |arguments: &str| Some(format!("VKFD_DEVICE=/dev/kfd {} {arguments}", SCENARIOS.name));
+        let calls = || suite("calls");
+        match action {
+            None => {
+                Self { name: "all", rocminfo: true, programs: Some(""), calls: calls(), scenarios: suite("run --json") }
+            }
+            Some(Action::Probe { .. } | Action::Setup) => Self { name: "probe", ..Self::default() },
+            Some(Action::Rocminfo) => Self { name: "rocminfo", rocminfo: true, ..Self::default() },
+            Some(Action::Programs { filter }) => Self { name: "programs", programs: Some(filter), ..Self::default() },
+            Some(Action::Scenarios { filter }) => {
+                let filter = filter.as_deref().unwrap_or_default();
+                let scenarios = suite(format!("run --json {filter}").trim());
+                Self { name: "scenarios", scenarios, ..Self::default() }
+            }
+            Some(Action::Compare { programs, .. }) => {
+                let programs = programs.as_deref();
+                Self { name: "compare", rocminfo: true, programs, calls: calls(), ..Self::default() }
+            }
+        }
+    }
+
+    /// Whether programs fault on purpose, and look at its end themselves.
+    fn faults(&self) -> bool {
+        self.calls.is_some() || self.scenarios.is_some()
+    }
+}
+
 pub fn run(args: &Args) -> Result<Verdict> {
-    if let Action::Compare { write, from: Some(directory), .. } = &args.action {
+    let action = args.action.as_ref();
+    if let Some(Action::Compare { write, from: Some(directory), .. }) = action {
         return compare_kept(directory, *write);
     }
     let series = args.series();
-    let suite = suite(&args.action);
+    if action == Some(&Action::Setup) {
+        let (parts, kernel) = series.as_ref().map_or_else(parts::get, Series::get)?;
+        let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
+        return Ok(Verdict::Clean(format!("QEMU {qemu} and Linux {version} with {count} modules are there")));
+    }
+    let plan = Plan::of(action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];
-    let mut runs = Vec::new();
-    let (name, mut files, libraries): (_, Vec<PathBuf>, &[&Path]) = match &args.action {
-        Action::Setup => {
-            let (parts, kernel) = series.as_ref().map_or_else(parts::get, Series::get)?;
-            let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
-            return Ok(Verdict::Clean(format!("QEMU {qemu} and Linux {version} with {count} modules are there")));
-        }
-        Action::Probe { .. } => ("probe", Vec::new(), &[]),
-        Action::Rocminfo => {
-            debian::install(&["rocminfo"])?;
-            commands.push(("rocminfo", 120));
-            ("rocminfo", vec![ROCMINFO.into()], &[])
-        }
-        Action::Programs { filter } => {
-            runs = programs::runs(filter, series.is_some())?;
-            ("programs", Vec::new(), &[Path::new(programs::COMPILER)])
-        }
-        Action::Scenarios { .. } | Action::Compare { .. } => {
-            if series.is_some() {
-                commands.push((FAILURES, 60));
-            }
-            commands.push((&suite, SUITE_SECONDS));
-            let program = Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned();
-            let mut programs = vec![program];
-            let compares = matches!(args.action, Action::Compare { .. });
-            if compares {
-                debian::install(&["rocminfo"])?;
-                commands.push(("rocminfo", 120));
-                programs.push(ROCMINFO.into());
-            }
-            (if compares { "compare" } else { "scenarios" }, programs, &[])
-        }
+    let mut files: Vec<PathBuf> = Vec::new();
+    if plan.rocminfo {
+        debian::install(&["rocminfo"])?;
+        commands.push(("rocminfo", 120));
+        files.push(ROCMINFO.into());
+    }
+    let suite = match plan.faults() {
+        true => Some(Programs::build(Build::of_checks()?, &[SCENARIOS])?.path(SCENARIOS)?.to_owned()),
+        false => None,
     };
+    files.extend(suite.clone());
+    let runs = plan.programs.map_or(Ok(Vec::new()), |filter| programs::runs(filter, series.is_some()))?;
+    let libraries = if runs.is_empty() { &[][..] } else { &[Path::new(programs::COMPILER)] };
     for run in &runs {
         commands.push((run.command, run.seconds));
         if !files.contains(&run.program) {
             files.push(run.program.clone());
         }
     }
+    if plan.faults() && series.is_some() {
+        commands.push((FAILURES, 60));
+    }
+    for command in [&plan.calls, &plan.scenarios].into_iter().flatten() {
+        commands.push((command, SUITE_SECONDS));
+    }
     commands.push((SETTLE, 60));
     let machine = Machine::new(series.as_ref())?;
     println!("Linux {} with its own amdgpu.ko, in QEMU {}", machine.kernel.version, machine.parts.qemu_version);
-    let wanted = Wanted { name, parameters: &args.parameters, programs: &files, libraries, commands: &commands };
+    let (name, parameters) = (plan.name, args.parameters.as_str());
+    let wanted = Wanted { name, parameters, programs: &files, libraries, commands: &commands };
     let ran = machine.boot(&wanted, |record| {
         show(record);
         true
     })?;
     println!("  from power-on to the end {}; {}", minutes(ran.outcome.took), ran.summary.counts);
-    // Both have work that faults, and look at its end themselves.
-    let faults = matches!(args.action, Action::Scenarios { .. } | Action::Compare { .. });
-    let mut findings = findings(&ran, &commands, faults);
+    let mut findings = findings(&ran, &commands, plan.faults());
     findings.extend(unmodelled(&ran)?);
     let shown = output(&ran, topology::SHOW);
-    let write = args.action == Action::Probe { write: true };
+    let write = action == Some(&Action::Probe { write: true });
     let differences = topology::compare(&shown, &machine.topology()?, &machine.kernel.version, write)?;
     if series.is_none() {
         findings.extend(differences);
@@ -199,22 +237,27 @@ pub fn run(args: &Args) -> Result<Verdict> {
             findings.push(format!("{}: its last line is {last:?} and not {:?}", run.command, run.last));
         }
     }
-    if let Action::Compare { write, keep, .. } = &args.action {
-        let amd = output(&ran, &suite);
-        let text = calls::of_vkfd(&files[0])?;
+    if let (Some(command), Some(program)) = (&plan.calls, &suite) {
+        let (write, keep) = match action {
+            Some(Action::Compare { write, keep, .. }) => (*write, keep.as_deref()),
+            _ => (false, None),
+        };
+        let amd = output(&ran, command);
+        let text = calls::of_vkfd(program)?;
         if let Some(directory) = keep {
             fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
             fs::write(directory.join("amd"), amd.join("\n")).context("keep what AMD's driver said")?;
             fs::write(directory.join("vkfd"), &text).context("keep what vkfd's driver said")?;
         }
         let (amd, vkfd) = (calls::lines(amd.into_iter()), calls::lines(text.lines()));
-        findings.extend(calls::compare(&amd, &vkfd, &machine.kernel.version, *write)?);
+        findings.extend(calls::compare(&amd, &vkfd, &machine.kernel.version, write)?);
     }
-    if let Action::Scenarios { filter } = &args.action {
-        let whole = filter.is_none() && series.is_none();
-        findings.extend(scenarios::judge(&output(&ran, &suite), whole, series.is_some())?);
+    if let Some(command) = &plan.scenarios {
+        let filtered = matches!(action, Some(Action::Scenarios { filter: Some(_) }));
+        let whole = !filtered && series.is_none();
+        findings.extend(scenarios::judge(&output(&ran, command), whole, series.is_some())?);
     }
-    if commands.iter().any(|(command, _)| *command == "rocminfo") {
+    if plan.rocminfo {
         let agents = output(&ran, "rocminfo").iter().filter(|line| rocminfo::is_agent(line, "gfx90a")).count();
         println!("  rocminfo shows {agents} agent gfx90a");
         if agents != 1 {
@@ -246,16 +289,6 @@ fn compare_kept(directory: &Path, write: bool) -> Result<Verdict> {
     } else {
         Verdict::Findings(findings)
     })
-}
-
-/// The command that runs the suite.
-fn suite(action: &Action) -> String {
-    let arguments = match action {
-        Action::Compare { .. } => "calls".to_owned(),
-        Action::Scenarios { filter: Some(filter) } => format!("run --json {filter}"),
-        _ => "run --json".to_owned(),
-    };
-    format!("VKFD_DEVICE=/dev/kfd {} {arguments}", SCENARIOS.name)
 }
 
 fn show(record: &Record) {
