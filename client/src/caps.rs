@@ -68,7 +68,7 @@ impl Caps {
         }
     }
 
-    /// With what the topology says of a KFD that lacks the query.
+    /// With the capabilities that the topology shows of a KFD without the query.
     pub(crate) fn with_topology(mut self, nodes: &[Node]) -> Self {
         let limits = nodes.iter().filter_map(|node| Some(node.gpu.as_ref()?.userptr_batch_max_ranges));
         let limit = limits.min().unwrap_or(0);

@@ -245,7 +245,7 @@ fn failures() -> Result<(), Stop> {
                 failed += 1;
             }
         }
-        // Whom a failed call has left behind would hear of this.
+        // This would reach a notifier that a failed call has left behind.
         memory.discard(n % 100 * 4 * PAGE, 4 * PAGE)?;
         if !reached {
             ensure!(failed > 3, "only {failed} of {n} points made the call fail");

@@ -87,7 +87,7 @@ fn moved() -> Result<(), Stop> {
     expect_same(&world, &batch)?;
     let away = batch.memory.remap(batch.offset(HIT), batch.range_bytes())?;
     batch.memory.map_again(batch.offset(HIT), batch.range_bytes())?;
-    // No driver is told of new memory. A change of its pages is an invalidation.
+    // New memory is no invalidation; a change of its pages is one.
     batch.memory.fill_pages(batch.pages(HIT), 2);
     batch.memory.protect(batch.offset(HIT), batch.range_bytes(), libc::PROT_READ)?;
     batch.memory.protect(batch.offset(HIT), batch.range_bytes(), READ_WRITE)?;

@@ -2,8 +2,8 @@
 //! Many ranges in one object by ALLOC's flag, with KFD's own calls only. So every driver that has
 //! the flag runs the same scenarios: vkfd's, and AMD's with `vm/amdgpu-batch-userptr.patch`.
 //!
-//! What a driver has done is seen in what the GPU and the CPU read and in the calls' results. On
-//! AMD's driver a page fault ends a process's queues, so a scenario that makes one ends with it.
+//! The checks are of the contents that GPU and CPU read, and of the calls' results. On AMD's driver
+//! a page fault ends a process's queues, so a scenario that makes one ends with it.
 
 mod calls;
 mod change;

@@ -26,6 +26,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         run: life,
     },
     Scenario {
+        name: "flag_a_range_changes_again_while_it_is_restored",
+        about: "Two changes of one range with pauses between them that come to lie within the restore: the GPU sees the second one (fault e).",
+        run: twice,
+    },
+    Scenario {
         name: "flag_writes_while_ranges_are_invalidated",
         about: "The GPU writes quiet ranges and the CPU reads them, while others come and go.",
         run: writes,
@@ -103,6 +108,27 @@ fn copies() -> Result<(), Stop> {
         },
     )?;
     world.told();
+    expect_same(&world, &batch)
+}
+
+fn twice() -> Result<(), Stop> {
+    let world = world()?;
+    world.sees(Seen::Discard)?;
+    world.sees(Seen::Unmap)?;
+    let batch = batch(&world, 16)?;
+    expect_same(&world, &batch)?;
+    for round in 0..120 {
+        let hit = usize::try_from(round % 16)?;
+        let (offset, bytes) = (batch.offset(hit), batch.range_bytes());
+        batch.memory.discard(offset, bytes)?;
+        batch.memory.fill_pages(batch.pages(hit), 1000 + round);
+        // A restore begins some milliseconds after the change, and takes less than one.
+        std::thread::sleep(Duration::from_micros(100 * (round % 60)));
+        batch.memory.replace(offset, bytes)?;
+        batch.memory.fill_pages(batch.pages(hit), 2000 + round);
+        world.told();
+        batch.expect(&world, hit, 2000 + round)?;
+    }
     expect_same(&world, &batch)
 }
 

@@ -52,7 +52,7 @@ pub struct Args {
     /// Name the files of the boot also when all is well: the kernel's log, the device's log
     #[arg(long, global = true)]
     keep_log: bool,
-    /// Build a kernel with this folder's patches (or this patch) and boot it instead: docs/series.md
+    /// Build a kernel with this folder's patches, or this patch, and boot it (docs/series.md)
     #[arg(long, global = true, value_name = "DIR")]
     series: Option<PathBuf>,
     /// With KASAN and lockdep; needs --series, and is several times slower
@@ -124,7 +124,7 @@ const SETTLE: &str = "while [ -n \"$(ls /sys/class/kfd/kfd/proc)\" ]; do sleep 0
 const LAST: usize = 24;
 /// Time for the scenario suite.
 const SUITE_SECONDS: u64 = 1800;
-/// Lets scenarios make allocations fail that may wait, which are most; the kernel says nothing of it.
+/// Lets scenarios make allocations fail that may wait, which are most, without a word in the log.
 const FAILURES: &str = "cd /sys/kernel/debug/failslab && \
                         echo N >ignore-gfp-wait && echo 0 >verbose";
 const ROCMINFO: &str = "/usr/bin/rocminfo";

@@ -77,8 +77,8 @@ impl Known {
     }
 }
 
-/// What is wrong with the results. `whole`: all scenarios have run. `more`: the driver may have what
-/// the distribution's lacks, so that more of them pass.
+/// What is wrong with the results. `whole`: all scenarios have run. `more`: the driver may have
+/// more than the distribution's, so that more of them pass.
 pub fn judge(lines: &[&str], whole: bool, more: bool) -> Result<Vec<String>> {
     let results: Vec<Scenario> = lines.iter().filter_map(|line| Scenario::read(line)).collect();
     let count = |result: &str| results.iter().filter(|scenario| scenario.result == result).count();
