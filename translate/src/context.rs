@@ -129,6 +129,8 @@ const FIRST_TIME: u64 = 4;
 /// Slots, and rows of addresses whose shapes are known at a time.
 pub(crate) const SLOTS: usize = 1024;
 pub(crate) const KNOWN: usize = 32;
+/// Loads of a loop whose strips have a place for where they were last.
+pub(crate) const FORESEEN: usize = 16;
 /// Rows that a region with accesses may write.
 pub(crate) const KEPT_ROWS: usize = 256;
 
@@ -145,6 +147,9 @@ pub struct Context {
     /// What the tags of the present have.
     pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
+    /// Where a strip of a loop's load was last, by load and strip: addresses of the host that are
+    /// compared and never read at.
+    pub(crate) lasts: [[u64; 8]; FORESEEN],
     /// SCC before, and then after the region.
     pub scc: u32,
     /// Most rounds of a loop, and how many were completed.
@@ -208,6 +213,7 @@ impl Context {
             slots: [NO_PAGE; SLOTS],
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
+            lasts: [[0; 8]; FORESEEN],
             scc: 0,
             limit: 0,
             done: 0,

@@ -116,7 +116,7 @@ impl Translation {
         Some(Translation {
             width: Width::detect()?,
             after: HOT,
-            accesses: Accesses::All,
+            accesses: Accesses::Last,
             is_checked: false,
             perf_map: false,
         })

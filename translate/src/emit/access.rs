@@ -13,7 +13,7 @@
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
 
 use super::*;
-use crate::context::{Accessing, Context, Known, Slot, KNOWN, SLOTS};
+use crate::context::{Accessing, Context, Known, Slot, FORESEEN, KNOWN, SLOTS};
 use crate::plan::{Access, Space};
 use std::mem::offset_of;
 
@@ -32,6 +32,8 @@ const SAME: i32 = 2;
 /// Lanes of several words are one word apart.
 const SLIDE: i32 = 3;
 const PAGE: i32 = 4096;
+/// Rounds of a loop after which prefetched memory is loaded.
+const ROUNDS_AHEAD: u32 = 4;
 
 pub(super) fn field(offset: usize) -> i64 {
     i64::try_from(offset).unwrap_or(0)
@@ -254,6 +256,7 @@ impl Emit {
             if !lds {
                 let bytes = 4 * i32::from(access.words) * i32::from(self.width.lanes());
                 self.host(&access, (offset, bytes), [single, page]);
+                self.foresee(&access, bytes);
             }
             self.line(&to, here, lds);
         } else {
@@ -325,6 +328,32 @@ impl Emit {
         self.asm.jump_if(When::NotZero, missing);
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
+    }
+
+    /// Prefetches what the strip loads some rounds later, if it goes on as since the last round, and
+    /// if pages that follow one another do so on the host, too. The processor itself foresees no
+    /// stride of more than a page.
+    fn foresee(&mut self, access: &Access, bytes: i32) {
+        if !self.prefetches || access.slot >= FORESEEN {
+            return;
+        }
+        let offset = field(offset_of!(Context, lasts) + access.slot * 64);
+        let scale = if self.width.is_wide() { 4 } else { 8 };
+        let last = MemoryOperand::with_base_index_scale_displ_size(Register::RDX, Register::R11, scale, offset, 1);
+        self.asm.move64(Register::RBP, Register::RAX);
+        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, last));
+        self.asm.store64(last, Register::RAX);
+        // A line for each line of the strip.
+        for line in 0..(i64::from(bytes) + 63) / 64 {
+            let ahead = MemoryOperand::with_base_index_scale_displ_size(
+                Register::RAX,
+                Register::RBP,
+                ROUNDS_AHEAD,
+                64 * line,
+                1,
+            );
+            self.asm.add(Instruction::with1(Code::Prefetcht0_m8, ahead));
+        }
     }
 
     /// `r13` = the place of the slot for the page in `rax`. Of any stride, the highest bits of such

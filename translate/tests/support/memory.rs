@@ -379,6 +379,8 @@ pub struct Rig {
     pub context: Box<Context>,
     pub lds: Vec<u8>,
     pub pages: Pages,
+    /// The wave ends behind what it runs.
+    pub ends: bool,
     time: u64,
 }
 
@@ -390,7 +392,7 @@ impl Rig {
             unsafe { pages.host.cast::<u32>().add(word).write(numbers.next() as u32) };
         }
         let lds = (0..8192).map(|_| numbers.next() as u8).collect();
-        Rig { arena: Arena::default(), context: Context::new(load, mend, access), lds, pages, time: 1 }
+        Rig { arena: Arena::default(), context: Context::new(load, mend, access), lds, pages, ends: false, time: 1 }
     }
 
     /// The engine has new pages.
@@ -400,10 +402,14 @@ impl Rig {
     }
 
     pub fn run(&mut self, insts: &[Inst], width: Width, state: &mut State, limit: u32, sabotage: Switches) -> Left {
-        let mut regions =
-            translate(insts, &Waves::<32>, (width, Accesses::All), &mut self.arena, &sabotage, |op, why| {
-                panic!("{op:?}: {why:?}")
-            });
+        let (mut code, mut accesses) = (insts.to_vec(), Accesses::All);
+        if self.ends {
+            code.push(plain(Op::SEndpgm, Format::Sopp, Operand::None, [Operand::None; 3]));
+            accesses = Accesses::Last;
+        }
+        let mut regions = translate(&code, &Waves::<32>, (width, accesses), &mut self.arena, &sabotage, |op, why| {
+            assert_eq!(op, Op::SEndpgm, "{why:?}");
+        });
         assert_eq!(regions.len(), 1, "{insts:?}");
         let region = regions.remove(0);
         assert_eq!(region.insts, 0..insts.len());
