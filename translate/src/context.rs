@@ -129,7 +129,7 @@ const FIRST_TIME: u64 = 4;
 /// Slots, and rows of addresses whose shapes are known at a time.
 pub(crate) const SLOTS: usize = 1024;
 pub(crate) const KNOWN: usize = 32;
-/// Loads of a loop whose strips have a place for where they were last.
+/// Loads of a loop whose last places are kept.
 pub(crate) const FORESEEN: usize = 16;
 /// Rows that a region with accesses may write.
 pub(crate) const KEPT_ROWS: usize = 256;
@@ -147,8 +147,8 @@ pub struct Context {
     /// What the tags of the present have.
     pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
-    /// Where a strip of a loop's load was last, by load and strip: addresses of the host that are
-    /// compared and never read at.
+    /// The last place of each strip of a loop's loads: addresses of the host that are compared, and
+    /// never read at.
     pub(crate) lasts: [[u64; 8]; FORESEEN],
     /// SCC before, and then after the region.
     pub scc: u32,

@@ -55,8 +55,8 @@ pub(super) struct Cache {
     /// How many pages it has written since then, until there are enough of them, and which.
     written: u32,
     noted: Box<[u64]>,
-    /// Where each access of a translated region asked for a page last, and how far that was from the
-    /// time before. Regions share them: a loop is in one region for long.
+    /// Of each access of a translated region, the address for which it asked for a page last, and
+    /// the distance from the one before. Regions share them: a loop is in one region for long.
     pub(super) sites: [(u64, u64); SITES],
     /// Bytes that were stored past the caches.
     #[cfg(debug_assertions)]

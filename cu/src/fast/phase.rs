@@ -3,9 +3,9 @@
 //! when they begin to write what others may read.
 //!
 //! Behind a barrier each wave of a group reads until it would write, then the next one does, and
-//! then each writes until it would read. So no wave writes over what another one has not read yet,
-//! as on hardware, where waves are abreast. Between two changes a wave need not stop: what it does
-//! there is its own.
+//! then each writes until it would read. So no wave writes over words that another one has not read
+//! yet, as on hardware, where waves are abreast. Between two changes a wave need not stop: what it
+//! does there is its own.
 
 use crate::reference::memory::{ds_kind, kind, Kind};
 use vkfd_isa::{Format, Inst};

@@ -13,9 +13,9 @@
 //! After a barrier the waves run interleaved for a while. Hardware does so all the time, and some
 //! programs depend on it. In rocSOLVER's inverse iteration and its Jacobi method all waves read LDS
 //! after a barrier. The first writes there again without another barrier, but only after a round
-//! trip to memory, or some hundred instructions later. So an engine that can do so stops a wave
-//! before it writes after it has read, and before it reads after it has written. Another one runs
-//! a few instructions of each in turn, later more.
+//! trip to memory, or some hundred instructions later. The fast engine therefore stops a wave
+//! before it writes after it has read, and before it reads after it has written. Others run a few
+//! instructions of each in turn, later more.
 //!
 //! A [`Schedule`](super::Schedule) of random order has an order of its own for each round, and lets
 //! a wave run 1 to 512 instructions at a time.
@@ -32,9 +32,8 @@ pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
 
-    /// The same of a wave that goes side by side with others of its group: for about `budget`
-    /// instructions, or until it would write what the others may still read, or read what they may
-    /// still write.
+    /// The same of a wave that goes side by side with others of its group. It stops before it
+    /// writes after it has read, and before it reads after it has written, if the engine can do so.
     fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         self.run(wave, group, world, budget)
     }

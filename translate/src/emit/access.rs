@@ -2,8 +2,8 @@
 //! Loads of memory and of LDS, for the lanes of a strip; `store` has stores.
 //!
 //! How the lanes' addresses lie is found once for a row of addresses ([`Emit::look`]): side by
-//! side, all the same, one word apart though each has more, or anyhow. Accesses by the same row, at other offsets, use that. In LDS the
-//! bounds of all of them are looked at there, too.
+//! side, all the same, one word apart though each has more, or anyhow. Accesses by the same row, at
+//! other offsets, use that. In LDS the bounds of all of them are looked at there, too.
 //!
 //! Lanes that lie side by side in one page, or are at one address, are loaded at once, if the code
 //! has the page in a slot. Slots are found by the page's number and the access. What remains is the
@@ -305,9 +305,9 @@ impl Emit {
         self.cold.push((taken, masks, done, Box::new(rare)));
     }
 
-    /// `rax` = the host's address of `bytes` at the GPU's address in `rax`. Jumps to the first label
-    /// if they are in two pages, and to the second one if no slot has their page: `rax` is their
-    /// address then.
+    /// `rax` = the host's address of `bytes` at the GPU's address in `rax`. Jumps to the first
+    /// label if they are in two pages. Jumps to the second one if no slot has their page, with
+    /// their address in `rax`.
     pub(super) fn host(&mut self, access: &Access, (offset, bytes): (i32, i32), [apart, missing]: [Label; 2]) {
         if offset != 0 {
             self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
@@ -330,9 +330,9 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
     }
 
-    /// Prefetches what the strip loads some rounds later, if it goes on as since the last round, and
-    /// if pages that follow one another do so on the host, too. The processor itself foresees no
-    /// stride of more than a page.
+    /// Prefetches for some rounds later, if the strip goes on as since the last round, and if pages
+    /// that follow one another do so on the host, too. The processor itself foresees no stride of
+    /// more than a page.
     fn foresee(&mut self, access: &Access, bytes: i32) {
         if !self.prefetches || access.slot >= FORESEEN {
             return;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which results of a segment's vector instructions are used.
 //!
-//! In a loop whose strips do all rounds, what the next round writes over before it is read is of
-//! use in a chunk's last round only: all rounds but that one leave it out. Behind a region at the
-//! end of a wave no row is of use.
+//! In a loop whose strips do all rounds, a result that the next round writes over unread is of use
+//! in a chunk's last round only. All other rounds leave it out. Behind a region at the end of a
+//! wave no row is of use.
 
 use super::{Lanes, Segment, Source, Vector};
 use crate::ops::How;
 use std::collections::BTreeSet;
 
-/// What of a vector instruction's results is used: its first row, its second one, its mask.
+/// Which results of a vector instruction are used: its first row, its second one, its mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needed {
     pub(crate) low: bool,
@@ -64,13 +64,13 @@ impl How {
     }
 }
 
-/// What of each instruction's results is used, in the order of [`Segment::lanes`], if nothing but
+/// Which results of each instruction are used, in the order of [`Segment::lanes`], if nothing but
 /// `rows`, and with `masks` all masks, is read behind the segment. `again`: or in its next round.
 pub(crate) fn needed(segment: &Segment, rows: &BTreeSet<u16>, masks: bool, again: bool) -> Vec<Needed> {
     let lanes: Vec<Lanes<'_>> = segment.lanes().collect();
     let mut live = Live { rows: rows.clone(), masks: BTreeSet::new() };
     let mut needed = vec![Needed::ALL; lanes.len()];
-    // Behind a round is what the last one, in which all is done, reads at its begin.
+    // The last round reads most at its begin, for all is done in it.
     for whole in [true, false].into_iter().skip(usize::from(!again)) {
         for (lanes, needed) in lanes.iter().zip(&mut needed).rev() {
             match lanes {

@@ -22,9 +22,9 @@ pub(super) struct Use {
     /// It is read before it is written.
     live: bool,
     pub(super) written: bool,
-    /// What it has behind the segment is read by somebody.
+    /// Somebody reads it behind the segment.
     lasts: bool,
-    /// It is what it was when the segment is not done after all.
+    /// It is put back when the segment is not done after all.
     pub(super) restored: bool,
 }
 
