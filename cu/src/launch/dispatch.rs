@@ -393,6 +393,34 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_takes_a_part_of_the_groups_that_are_left_and_none_while_others_wait() {
+        let mut launch = grid(80);
+        launch.scratch = None;
+        let dispatch = begin(launch);
+        let mut groups = Vec::new();
+        dispatch.take_more(100, &mut groups);
+        assert_eq!(groups.len(), 10, "an eighth");
+        dispatch.take_more(3, &mut groups);
+        assert_eq!(groups.iter().map(|group| group.id[0]).collect::<Vec<_>>(), (0..13).collect::<Vec<_>>());
+        // All are run within one opening of the gate; the one that cannot go on ends that.
+        let (mut turns, mut world) = (Vec::new(), Void::default());
+        let mut engine = Toy(|wave: &mut Wave, _: &mut _| match wave.scalar[2] {
+            11 => Exit::Trap(2),
+            _ => Exit::End,
+        });
+        Workgroup::run_all(&mut groups, &mut turns, (&mut engine, &mut world), 1);
+        assert!(turns[..11].iter().all(|turn| *turn == Turn::Done));
+        assert!(matches!(turns[11..], [Turn::Stop { .. }, Turn::More { waiting: false }]));
+        assert_eq!(world.entered(), 1);
+        let last = groups.pop().unwrap();
+        groups.into_iter().for_each(|group| dispatch.finish(*group));
+        assert!(!dispatch.park(last, true));
+        let mut none = Vec::new();
+        dispatch.take_more(8, &mut none);
+        assert!(none.is_empty(), "one waits");
+    }
+
+    #[test]
     fn groups_that_wait_for_later_ones_get_on_in_any_order() {
         for seed in 0..20 {
             let arrived = std::cell::Cell::new(0);

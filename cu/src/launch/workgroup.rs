@@ -355,6 +355,13 @@ pub(super) mod tests {
         events: Vec<u32>,
     }
 
+    impl Void {
+        /// How often the gate was opened.
+        pub(crate) fn entered(&self) -> u32 {
+            self.entered
+        }
+    }
+
     impl World for Void {
         fn enter(&mut self) -> Result<(), Stop> {
             assert!(!std::mem::replace(&mut self.open, true));
