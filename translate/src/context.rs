@@ -61,6 +61,8 @@ pub struct Accessing {
     /// Of a store with two parts, the words of each and the bytes from the first to the second.
     pub each: u32,
     pub apart: u32,
+    /// Which access of its region asks for a page.
+    pub site: u32,
     /// So often lanes were loaded or stored singly.
     pub calls: u32,
 }
@@ -72,6 +74,9 @@ impl Accessing {
     pub const STORE: u32 = 1;
     /// A store to LDS. The lanes are within its bounds.
     pub const STORE_LDS: u32 = 2;
+    /// No access: the page of the address that is the base is asked for, to load of it or to store.
+    pub const PAGE: u32 = 4;
+    pub const PAGE_TO_WRITE: u32 = 5;
     /// A sum of words in LDS, which are aligned. It cannot fail: words beyond its end are left out.
     pub const ADD_LDS: u32 = 3;
 
@@ -122,8 +127,10 @@ const TIMES: u64 = 0xffc;
 const FIRST_TIME: u64 = 4;
 
 /// Slots, and rows of addresses whose shapes are known at a time.
-pub(crate) const SLOTS: usize = 256;
+pub(crate) const SLOTS: usize = 1024;
 pub(crate) const KNOWN: usize = 32;
+/// Loads of a loop whose last places are kept.
+pub(crate) const FORESEEN: usize = 16;
 /// Rows that a region with accesses may write.
 pub(crate) const KEPT_ROWS: usize = 256;
 
@@ -140,6 +147,9 @@ pub struct Context {
     /// What the tags of the present have.
     pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
+    /// The last place of each strip of a loop's loads: addresses of the host that are compared, and
+    /// never read at.
+    pub(crate) lasts: [[u64; 8]; FORESEEN],
     /// SCC before, and then after the region.
     pub scc: u32,
     /// Most rounds of a loop, and how many were completed.
@@ -196,12 +206,14 @@ impl Context {
                 kind: Accessing::LOAD,
                 each: 0,
                 apart: 0,
+                site: 0,
                 calls: 0,
             },
             scratch: [[0; STRIP]; 2],
             slots: [NO_PAGE; SLOTS],
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
+            lasts: [[0; 8]; FORESEEN],
             scc: 0,
             limit: 0,
             done: 0,

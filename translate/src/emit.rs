@@ -121,6 +121,8 @@ pub(crate) struct Emit {
     looks: usize,
     /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
+    /// Loads of memory are a loop's: those of later rounds are foreseen.
+    pub(crate) prefetches: bool,
 }
 
 /// Where a mask is.
@@ -161,6 +163,7 @@ impl Emit {
             looked: Vec::new(),
             looks: 0,
             mends_all: false,
+            prefetches: false,
         }
     }
 

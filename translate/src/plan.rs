@@ -12,6 +12,7 @@
 //! are done round by round.
 
 mod access;
+mod live;
 mod order;
 mod pairs;
 
@@ -19,6 +20,7 @@ use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Space};
+pub(crate) use live::{needed, Needed};
 use order::{Seen, Where};
 pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, halves, high_source};
@@ -115,6 +117,8 @@ pub(crate) struct Segment {
     /// MODE is to be the usual one; but for singles' denormals, if nothing but doubles asks for it.
     pub(crate) needs_mode: bool,
     pub(crate) has_doubles: bool,
+    /// The wave ends behind it: nobody reads its rows.
+    pub(crate) ends: bool,
 }
 
 /// A vector instruction or an access.
@@ -368,13 +372,15 @@ pub enum Accesses {
     Loads,
     /// Loads and stores of both.
     All,
+    /// The same, and rows of waves that end are not kept.
+    Last,
 }
 
 impl Accesses {
     fn has(self, item: &Item) -> bool {
         match item {
             Item::Access(_) => self >= Accesses::Loads,
-            Item::Store(_) => self == Accesses::All,
+            Item::Store(_) => self >= Accesses::All,
             _ => true,
         }
     }
@@ -429,7 +435,16 @@ fn rounds(
 impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, needs_mode: false, has_doubles: false }
+        Segment {
+            insts: begin..begin,
+            items,
+            tail,
+            rounds,
+            written: 0,
+            needs_mode: false,
+            has_doubles: false,
+            ends: false,
+        }
     }
 
     fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
@@ -458,19 +473,25 @@ pub(crate) fn straight(
 ) -> Vec<Segment> {
     let mut segments = Vec::new();
     let all = 0..insts.len();
-    if accesses != Accesses::All {
+    if accesses < Accesses::All {
         let is_kept = |item: &Item| accesses.has(item) && is_near(item);
         return parts(insts, all, registers, (is_kept, false), refused);
     }
     for segment in parts(insts, all, registers, (|item: &Item| accesses.has(item), true), &mut refused) {
         if segment.is_dense() {
-            segments.push(segment);
+            segments.push(Segment { ends: accesses == Accesses::Last && ends(insts, segment.insts.end), ..segment });
             continue;
         }
         // Memory is the handlers': there is little to win between two accesses, and they prefetch.
         segments.extend(parts(insts, segment.insts, registers, (is_near, true), |_, _| {}));
     }
     segments
+}
+
+/// Whether nothing but the wave's end is left.
+fn ends(insts: &[Inst], at: usize) -> bool {
+    let mut rest = insts.iter().skip(at).filter(|inst| !does_nothing(inst.op));
+    rest.next().is_some_and(|inst| inst.op == Op::SEndpgm)
 }
 
 /// Whether it accesses no memory, and is no store.

@@ -93,7 +93,7 @@ pub struct Region {
     has_accesses: bool,
     /// Bytes of memory that a lane loads and stores in a round.
     pub lane_bytes: u32,
-    /// Rows that it writes: strips with accesses keep them.
+    /// Rows that it writes: strips with accesses keep them, unless nobody reads them again.
     rows: Box<[u16]>,
     width: Width,
     /// Rows are not put back.
@@ -129,7 +129,7 @@ impl Region {
         let strips = arena.put(&code).map_err(|_| Why::Room)?;
         let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
         let has_accesses = segment.accesses().next().is_some();
-        let rows: Box<[u16]> = uses.iter().filter(|(_, known)| known.written).map(|(row, _)| *row).collect();
+        let rows: Box<[u16]> = uses.iter().filter(|(_, known)| known.restored).map(|(row, _)| *row).collect();
         if has_accesses && rows.len() > KEPT_ROWS {
             return Err(Why::Encoding);
         }

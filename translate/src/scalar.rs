@@ -40,6 +40,8 @@ struct Operation {
     src: [u8; 2],
     scc: Scc,
     write: fn(&mut Assembler),
+    /// EXEC gets the result, and the destination what EXEC was.
+    saves: bool,
 }
 
 /// An instruction.
@@ -92,7 +94,7 @@ macro_rules! operations {
                     fn write($asm: &mut Assembler) {
                         $body;
                     }
-                    Operation { dst: $dst, src: $src, scc: $scc, write }
+                    Operation { dst: $dst, src: $src, scc: $scc, write, saves: false }
                 })*)*
                 _ => return None,
             })
@@ -241,6 +243,27 @@ operations! {
     }
 }
 
+/// An operation of a source and EXEC, which is saved: the code leaves it in `rcx`.
+fn saving(op: Op) -> Option<Operation> {
+    let saves = |words: u8, write| Operation { dst: words, src: [words, words], scc: Scc::NonZero, write, saves: true };
+    let without_exec = |asm: &mut Assembler| {
+        two(asm, Code::Mov_r64_rm64, Register::RDX, B64);
+        one(asm, Code::Not_rm64, Register::RDX);
+        two(asm, Code::And_r64_rm64, A64, Register::RDX);
+    };
+    Some(match op {
+        Op::SAndSaveexecB32 => saves(1, |asm| two(asm, Code::And_r32_rm32, A, B)),
+        Op::SAndSaveexecB64 => saves(2, |asm| two(asm, Code::And_r64_rm64, A64, B64)),
+        Op::SOrSaveexecB32 => saves(1, |asm| two(asm, Code::Or_r32_rm32, A, B)),
+        Op::SOrSaveexecB64 => saves(2, |asm| two(asm, Code::Or_r64_rm64, A64, B64)),
+        Op::SXorSaveexecB32 => saves(1, |asm| two(asm, Code::Xor_r32_rm32, A, B)),
+        Op::SXorSaveexecB64 => saves(2, |asm| two(asm, Code::Xor_r64_rm64, A64, B64)),
+        Op::SAndn2SaveexecB32 => saves(1, without_exec),
+        Op::SAndn2SaveexecB64 => saves(2, without_exec),
+        _ => return None,
+    })
+}
+
 /// Whether a comparison with an immediate takes it without its sign.
 fn is_unsigned(op: Op) -> bool {
     matches!(op, Op::SCmpkEqU32 | Op::SCmpkLgU32 | Op::SCmpkGtU32 | Op::SCmpkGeU32 | Op::SCmpkLtU32 | Op::SCmpkLeU32)
@@ -248,7 +271,7 @@ fn is_unsigned(op: Op) -> bool {
 
 /// Whether the operation is translated.
 pub(crate) fn has(op: Op) -> bool {
-    operation(op).is_some()
+    operation(op).is_some() || saving(op).is_some()
 }
 
 /// A bit for each of so many registers.
@@ -262,7 +285,7 @@ pub(crate) fn bits(first: u8, words: u8) -> u128 {
 impl Scalar {
     /// The instruction, if it is translated.
     pub(crate) fn of(inst: &Inst, registers: &dyn Registers) -> Option<Scalar> {
-        let operation = operation(inst.op)?;
+        let operation = operation(inst.op).or_else(|| saving(inst.op))?;
         let dst = if operation.dst == 0 { 0 } else { registers.scalar(inst.dst, operation.dst)? };
         let mut sources = [None; 2];
         if inst.format == Format::Sopk {
@@ -275,6 +298,10 @@ impl Scalar {
             sources[1] = Some(Source::Constant(if is_unsigned(inst.op) { immediate & 0xffff } else { immediate }));
         } else {
             for (index, words) in operation.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
+                if operation.saves && index == 1 {
+                    sources[index] = Some(Source::Register(Operand::EXEC));
+                    continue;
+                }
                 let signed = index == 0 && inst.op == Op::SAshrI64;
                 sources[index] = Some(match inst.src[index] {
                     operand @ Operand::Scalar(_) => Source::Register(registers.scalar(operand, words)?),
@@ -297,7 +324,8 @@ impl Scalar {
             Some(Source::Register(n)) => all | bits(*n, words),
             _ => all,
         });
-        (read, bits(self.dst, self.operation.dst))
+        let exec = if self.operation.saves { bits(Operand::EXEC, self.operation.dst) } else { 0 };
+        (read, bits(self.dst, self.operation.dst) | exec)
     }
 
     /// Writes its code.
@@ -328,9 +356,20 @@ impl Scalar {
             }
             Scc::Flag(code) => asm.add(Instruction::with1(code, scc())),
         }
+        let mut result = (A, A64);
+        if self.operation.saves {
+            let exec = at(SCALARS, 4 * i64::from(Operand::EXEC));
+            if self.operation.dst == 2 {
+                asm.store64(exec, A64);
+            } else {
+                asm.store32(exec, A);
+            }
+            // Last, also where it is EXEC itself.
+            result = (B, B64);
+        }
         match self.operation.dst {
-            1 => asm.store32(at(SCALARS, 4 * i64::from(self.dst)), A),
-            2 => asm.store64(at(SCALARS, 4 * i64::from(self.dst)), A64),
+            1 => asm.store32(at(SCALARS, 4 * i64::from(self.dst)), result.0),
+            2 => asm.store64(at(SCALARS, 4 * i64::from(self.dst)), result.1),
             _ => {}
         }
     }

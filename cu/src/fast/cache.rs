@@ -31,6 +31,9 @@ struct Entry {
     ptr: *mut u8,
 }
 
+/// Accesses of a region that are told apart.
+pub(super) const SITES: usize = 16;
+
 /// No time is zero.
 const NOTHING: Entry = Entry { tag: 0, ptr: std::ptr::null_mut() };
 
@@ -52,6 +55,9 @@ pub(super) struct Cache {
     /// How many pages it has written since then, until there are enough of them, and which.
     written: u32,
     noted: Box<[u64]>,
+    /// Of each access of a translated region, the address for which it asked for a page last, and
+    /// the distance from the one before. Regions share them: a loop is in one region for long.
+    pub(super) sites: [(u64, u64); SITES],
     /// Bytes that were stored past the caches.
     #[cfg(debug_assertions)]
     pub(super) passed: u64,
@@ -73,6 +79,7 @@ impl Cache {
             asked: 0,
             written: 0,
             noted: vec![0; NOTED / 64].into_boxed_slice(),
+            sites: [(0, 0); SITES],
             #[cfg(debug_assertions)]
             passed: 0,
         }

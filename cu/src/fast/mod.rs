@@ -13,6 +13,7 @@
 //! | module | |
 //! |---|---|
 //! | `step`, `block`, `constants` | pre-decoded instructions |
+//! | `phase` | where waves that go side by side take turns |
 //! | `budget` | how many bytes of them are kept |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
@@ -29,6 +30,7 @@
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
 //! | `scalar` | SALU and branches |
+//! | `seam` | the world, as the reference engine gets it |
 //! | [`native`] | translated code among the steps of hot blocks |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
@@ -65,10 +67,12 @@ pub mod native;
 mod ops;
 mod packed;
 mod pair;
+mod phase;
 mod prepare;
 mod rest;
 mod saturate;
 mod scalar;
+mod seam;
 mod shift64;
 mod simd;
 mod special;
@@ -80,16 +84,17 @@ mod vop;
 mod wide;
 mod wmma;
 
-use crate::exit::{Exit, Miss, Stop};
+use crate::exit::Exit;
 use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
-use crate::world::{Access, Detour, Span, World};
-use block::{Block, Code, Layout};
+use crate::world::{Detour, World};
+use block::{Block, Code, Grain, Layout};
 use budget::Held;
 pub use budget::{CodeBudget, OWN_CODE};
 use cache::Cache;
 use constants::Constants;
+use seam::Seam;
 use std::collections::HashMap;
 use std::sync::Arc;
 use step::{Cx, Flow, Step};
@@ -100,89 +105,10 @@ use vkfd_sabotage::{Switch, Switches};
 const RECENT: usize = 1024;
 /// With a budget below this, blocks end with waits for memory.
 const FINE: u32 = 64;
+/// Instructions after which a wave that goes side by side with others stops in any case.
+const ABREAST: u32 = 256;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
 const STRANGE: u32 = 3 << 27;
-
-/// A world behind a reference, as the reference engine wants it.
-struct Seam<'a>(&'a mut dyn World);
-
-impl World for Seam<'_> {
-    fn enter(&mut self) -> Result<(), Stop> {
-        self.0.enter()
-    }
-
-    fn leave(&mut self) {
-        self.0.leave();
-    }
-
-    fn wanted(&self) -> bool {
-        self.0.wanted()
-    }
-
-    fn opening(&self) -> Option<u64> {
-        self.0.opening()
-    }
-
-    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
-        self.0.translate(va, access)
-    }
-
-    fn strict(&self) -> bool {
-        self.0.strict()
-    }
-
-    fn is_host(&mut self, va: u64) -> bool {
-        self.0.is_host(va)
-    }
-
-    fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
-        self.0.settle(miss)
-    }
-
-    fn interrupt(&mut self, event: u32) {
-        self.0.interrupt(event);
-    }
-
-    fn clock(&self) -> u64 {
-        self.0.clock()
-    }
-
-    fn cycles(&self) -> u64 {
-        self.0.cycles()
-    }
-
-    fn retired(&mut self, instructions: u64) {
-        self.0.retired(instructions);
-    }
-
-    fn wrote(&mut self) {
-        self.0.wrote();
-    }
-
-    fn moved(&mut self, bytes: u64) {
-        self.0.moved(bytes);
-    }
-
-    fn gws_init(&mut self, resource: u32, value: u32) {
-        self.0.gws_init(resource, value);
-    }
-
-    fn gws_arrive(&mut self, resource: u32, value: u32) -> u64 {
-        self.0.gws_arrive(resource, value)
-    }
-
-    fn gws_passed(&mut self, resource: u32, ticket: u64) -> bool {
-        self.0.gws_passed(resource, ticket)
-    }
-
-    fn detour(&mut self, op: Op, why: Detour) {
-        self.0.detour(op, why);
-    }
-
-    fn inexact(&mut self, op: Op) {
-        self.0.inexact(op);
-    }
-}
 
 /// Decoded code.
 struct Blocks {
@@ -230,7 +156,8 @@ impl Blocks {
     #[inline]
     fn block(&mut self, world: &mut dyn World, layout: Layout, pc: u64) -> Result<*mut Block, Exit> {
         let now = (self.runs, self.epoch);
-        let slot = (pc >> 2) as usize % RECENT;
+        // Blocks of another grain have other places: waves change between them all the time.
+        let slot = ((pc >> 2) as usize ^ (layout.grain as usize) << 8) % RECENT;
         let recent = self.recent[slot];
         // SAFETY: null, or a block in `blocks`: `recent` is emptied whenever one goes.
         if let Some(block) = unsafe { recent.as_mut() } {
@@ -258,7 +185,7 @@ impl Blocks {
         }
         let key = (pc, layout);
         let known = match self.blocks.get_mut(&key) {
-            Some(block) => block.still(world, now)?,
+            Some(block) => block.run == now.0 || block.still(world, now)?,
             None => false,
         };
         if !known {
@@ -448,7 +375,7 @@ impl Engine {
     /// Whether there is a handler for an instruction of waves like this one.
     pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
         let Blocks { avx2, constants, .. } = &mut self.blocks;
-        let mut builder = block::Builder { layout: Layout::of(wave, false), avx2: *avx2, constants };
+        let mut builder = block::Builder { layout: Layout::of(wave, Grain::Whole), avx2: *avx2, constants };
         let mut steps = Vec::new();
         builder.steps(inst, block::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
         // What needs no step does nothing.
@@ -483,6 +410,16 @@ impl Engine {
     /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
     /// gate is wanted. The gate is open.
     pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        self.run_by(wave, group, world, (if budget < FINE { Grain::Waits } else { Grain::Whole }, budget))
+    }
+
+    fn run_by<W: World>(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        (grain, budget): (Grain, u32),
+    ) -> Exit {
         let opening = world.opening();
         if opening.is_none() || opening != self.opening {
             self.opening = opening;
@@ -490,7 +427,7 @@ impl Engine {
             self.cache.clear();
         }
         let mut done = 0;
-        let mut exit = self.turn(wave, group, world, budget, &mut done);
+        let mut exit = self.turn(wave, group, world, (grain, budget), &mut done);
         if let Exit::Decode { done: instructions } = &mut exit {
             *instructions = u32::try_from(done).unwrap_or(u32::MAX);
         }
@@ -504,7 +441,14 @@ impl Engine {
         exit
     }
 
-    fn turn(&mut self, wave: &mut Wave, group: &mut Group, world: &mut dyn World, budget: u32, done: &mut u64) -> Exit {
+    fn turn(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut dyn World,
+        (grain, budget): (Grain, u32),
+        done: &mut u64,
+    ) -> Exit {
         if wave.target != self.blocks.target {
             return Exit::Refused(crate::exit::Refusal::Illegal { word: 0 });
         }
@@ -526,7 +470,7 @@ impl Engine {
                 }
                 continue;
             }
-            if let Some(exit) = self.blocks_from(wave, group, world, budget, done) {
+            if let Some(exit) = self.blocks_from(wave, group, world, (grain, budget), done) {
                 return exit;
             }
         }
@@ -538,10 +482,11 @@ impl Engine {
         wave: &mut Wave,
         group: &mut Group,
         world: &mut dyn World,
-        budget: u32,
+        (grain, budget): (Grain, u32),
         done: &mut u64,
     ) -> Option<Exit> {
-        let layout = Layout::of(wave, budget < FINE);
+        let layout = Layout::of(wave, grain);
+        let mut kind = None;
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &mut self.blocks.native {
@@ -564,6 +509,12 @@ impl Engine {
             // SAFETY: a block of `blocks`, none of which goes before the next call of `block`.
             // Handlers do not reach it.
             let block = unsafe { &*block };
+            if grain == Grain::Phases && block.phase.is_some() {
+                if kind.is_some() && kind != block.phase {
+                    return Some(Exit::Yield);
+                }
+                kind = block.phase;
+            }
             cx.left = u64::from(budget).saturating_sub(*done);
             if block.orders {
                 cx.cache.settle();
@@ -693,5 +644,9 @@ fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
 impl crate::launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         Engine::run(self, wave, group, world, budget)
+    }
+
+    fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, _: u32) -> Exit {
+        self.run_by(wave, group, world, (Grain::Phases, ABREAST))
     }
 }

@@ -14,7 +14,7 @@
 //! instructions. It compares all registers, counts what differs, and goes on with the reference's.
 
 use super::block::{Block, Layout};
-use super::cache::PAGE;
+use super::cache::{PAGE, SITES};
 use super::step::{Cx, Flow, Run, Step};
 use super::Seam;
 use crate::reference::{self, Function};
@@ -116,7 +116,7 @@ impl Translation {
         Some(Translation {
             width: Width::detect()?,
             after: HOT,
-            accesses: Accesses::All,
+            accesses: Accesses::Last,
             is_checked: false,
             perf_map: false,
         })
@@ -354,11 +354,11 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     left
 }
 
-/// So many strips a region may load lane by lane in any case; after that, one for eight rounds.
+/// So many strips a region may load lane by lane in any case; after that, one for four rounds.
 /// More cost what the region gains.
 const SINGLES: u32 = 256;
 /// Rounds that pay for one such strip.
-const FREE: u32 = 8;
+const FREE: u32 = 4;
 /// What a miss counts for.
 const MISS: u32 = 4;
 
@@ -450,6 +450,29 @@ fn is_aside(cx: &Cx, page: u64) -> bool {
     })
 }
 
+/// The page of an address, and a prefetch of the next access, if the last three had one stride from
+/// page to page.
+fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
+    let (va, flat, write) = (access.base, access.flat != 0, access.kind == Accessing::PAGE_TO_WRITE);
+    let page = va & !(PAGE - 1);
+    if flat && is_aside(cx, page) {
+        return None;
+    }
+    let host = cx.cache.page(cx.world, page, write)?;
+    (access.page, access.host) = (Accessing::tag(page, flat, write), host);
+    let site = &mut cx.cache.sites[access.site as usize % SITES];
+    let (last, stride) = *site;
+    let now = va.wrapping_sub(last);
+    *site = (va, now);
+    if now == stride && now.wrapping_add(PAGE) > 2 * PAGE {
+        let next = va.wrapping_add(now);
+        if let Some(host) = cx.cache.page(cx.world, next, write) {
+            vkfd_raw::prefetch_lines(host, 4 * access.words as usize, write);
+        }
+    }
+    Some(())
+}
+
 /// A strip's load of memory, or its store to memory or LDS, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
@@ -457,6 +480,9 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
     if access.kind == Accessing::ADD_LDS {
         add_local(cx, access);
         return 1;
+    }
+    if let Accessing::PAGE | Accessing::PAGE_TO_WRITE = access.kind {
+        return page(cx, access).is_some().into();
     }
     access.calls += 1;
     if access.kind == Accessing::STORE_LDS {

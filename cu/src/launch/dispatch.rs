@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Instructions that a wave may execute before another one's turn.
 const BUDGET: u32 = 20_000;
+/// Of the groups that have not begun, a thread takes no more than one of so many at once.
+const PART: u64 = 8;
 /// Turns that are short after one in which a wave had to wait for memory: several of each resident
 /// group.
 const SHORT_TURNS: u32 = 4096;
@@ -135,20 +137,9 @@ impl Dispatch {
             };
         state.started = !resume && self.may_start(&state) && state.part.take(&self.residency);
         if state.started {
-            let number = state.next;
-            state.next += 1;
-            state.running += 1;
-            let left = match self.launch.scratch {
-                Some(_) => state.slots.len().saturating_sub(usize::try_from(self.launch.group_waves()).unwrap_or(0)),
-                None => state.slots.len(),
-            };
-            let slots = state.slots.split_off(left);
-            let choices = state.choices.as_ref().map(|choices| choices.branch(number));
+            let begun = self.start(&mut state);
             drop(state);
-            let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
-            let mut group = self.launch.workgroup(number, slots, self.units.place(unit));
-            group.choose(choices);
-            return Next::Run(Box::new(group));
+            return Next::Run(self.make(begun));
         }
         if let State { choices: Some(choices), parked, .. } = &mut *state {
             let chosen = choices.below(parked.len());
@@ -162,6 +153,46 @@ impl Dispatch {
             None if state.running == 0 && state.next >= self.groups => Next::Finished,
             None => Next::Wait,
         }
+    }
+
+    /// The next group begins: its number, its scratch, and what chooses in it.
+    fn start(&self, state: &mut State) -> (u64, Vec<u32>, Option<Choices>) {
+        let number = state.next;
+        state.next += 1;
+        state.running += 1;
+        let left = match self.launch.scratch {
+            Some(_) => state.slots.len().saturating_sub(usize::try_from(self.launch.group_waves()).unwrap_or(0)),
+            None => state.slots.len(),
+        };
+        (number, state.slots.split_off(left), state.choices.as_ref().map(|choices| choices.branch(number)))
+    }
+
+    /// Makes a group that begins, outside of the lock.
+    fn make(&self, (number, slots, choices): (u64, Vec<u32>, Option<Choices>)) -> Box<Workgroup> {
+        let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
+        let mut group = self.launch.workgroup(number, slots, self.units.place(unit));
+        group.choose(choices);
+        Box::new(group)
+    }
+
+    /// Takes more groups that begin, at most `most`, for a thread that has taken one and is done
+    /// with it soon. Most of those that are left stay for other threads. None are taken while
+    /// groups wait for others, and if the order is not the usual one.
+    pub fn take_more(&self, most: usize, groups: &mut Vec<Box<Workgroup>>) {
+        let mut state = self.state();
+        if self.is_stopped() || !state.parked.is_empty() || state.waiting > 0 || state.choices.is_some() {
+            return;
+        }
+        let left = (self.groups - state.next) / PART;
+        let mut begun = Vec::with_capacity(most);
+        for _ in 0..left.min(most as u64) {
+            if !self.may_start(&state) || !state.part.take(&self.residency) {
+                break;
+            }
+            begun.push(self.start(&mut state));
+        }
+        drop(state);
+        groups.extend(begun.into_iter().map(|begun| self.make(begun)));
     }
 
     /// Instructions that a wave may execute in a turn that begins now.
@@ -193,11 +224,12 @@ impl Dispatch {
 
     /// Gives back a group that has ended.
     pub fn finish(&self, group: Workgroup) {
+        let slots = group.into_slots();
         let mut state = self.state();
         state.running -= 1;
         state.waiting = 0;
         state.part.give(&self.residency);
-        state.slots.extend(group.into_slots());
+        state.slots.extend(slots);
     }
 
     /// Gives back a group that cannot go on, and with it the launch: no group runs any more.
@@ -358,6 +390,34 @@ mod tests {
             same.sort_unstable();
             assert_eq!(same, all, "each wave takes each step once");
         }
+    }
+
+    #[test]
+    fn a_thread_takes_a_part_of_the_groups_that_are_left_and_none_while_others_wait() {
+        let mut launch = grid(80);
+        launch.scratch = None;
+        let dispatch = begin(launch);
+        let mut groups = Vec::new();
+        dispatch.take_more(100, &mut groups);
+        assert_eq!(groups.len(), 10, "an eighth");
+        dispatch.take_more(3, &mut groups);
+        assert_eq!(groups.iter().map(|group| group.id[0]).collect::<Vec<_>>(), (0..13).collect::<Vec<_>>());
+        // All are run within one opening of the gate; the one that cannot go on ends that.
+        let (mut turns, mut world) = (Vec::new(), Void::default());
+        let mut engine = Toy(|wave: &mut Wave, _: &mut _| match wave.scalar[2] {
+            11 => Exit::Trap(2),
+            _ => Exit::End,
+        });
+        Workgroup::run_all(&mut groups, &mut turns, (&mut engine, &mut world), 1);
+        assert!(turns[..11].iter().all(|turn| *turn == Turn::Done));
+        assert!(matches!(turns[11..], [Turn::Stop { .. }, Turn::More { waiting: false }]));
+        assert_eq!(world.entered(), 1);
+        let last = groups.pop().unwrap();
+        groups.into_iter().for_each(|group| dispatch.finish(*group));
+        assert!(!dispatch.park(last, true));
+        let mut none = Vec::new();
+        dispatch.take_more(8, &mut none);
+        assert!(none.is_empty(), "one waits");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::program::{LaunchError, Program};
 use super::spare;
 use super::units::lds_given;
 use super::workgroup::Workgroup;
+use crate::few::Few;
 use crate::group::{Apertures, Group, Place, Watched};
 use crate::wave::{Wave, LANES};
 use std::any::Any;
@@ -188,8 +189,8 @@ impl Launch {
             index: u16::try_from(index).unwrap_or(u16::MAX),
         };
         let offset = self.scratch.map_or(0, |scratch| scratch.wave_bytes.wrapping_mul(slot));
-        let mut system = Vec::with_capacity(5);
-        system.extend(id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).map(|(id, _)| *id));
+        let mut system = Few::<u32, 5>::new();
+        id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).for_each(|(id, _)| system.push(*id));
         if program.group_info {
             system.push(u32::from(index == 0) << 31 | waves & 0x3f);
         }
@@ -203,8 +204,8 @@ impl Launch {
         for (register, word) in wave.scalar.iter_mut().zip(&self.user) {
             *register = *word;
         }
-        for (register, word) in wave.scalar.iter_mut().skip(program.user_sgprs.into()).zip(system) {
-            *register = word;
+        for (register, word) in wave.scalar.iter_mut().skip(program.user_sgprs.into()).zip(system.iter()) {
+            *register = *word;
         }
         self.item_ids(&mut wave, size, index);
         wave

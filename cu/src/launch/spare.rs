@@ -5,14 +5,14 @@
 //! They are kept without a destructor, because to register one a thread waits for the C library's
 //! locks, and a GPU's thread may not. A thread that ends calls [`free_spare`].
 //!
-//! Limits: at most 2 MiB per thread, [`KEPT`] waves of 512 registers.
+//! Limits: at most 4 MiB per thread, [`KEPT`] waves of 512 registers.
 
 use crate::wave::Row;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 
-/// Waves whose registers are kept: those of a work-group.
-const KEPT: usize = 16;
+/// Waves whose registers are kept: those of the work-groups that a thread takes at once.
+const KEPT: usize = 32;
 
 thread_local! {
     static SPARE: ManuallyDrop<RefCell<Vec<Vec<Row>>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };

@@ -10,11 +10,12 @@
 //! restored page serves all of them before its eviction. Otherwise, with less memory than the
 //! kernel touches, each wave would fault all of it in for itself.
 //!
-//! After a barrier the waves run interleaved for a while, a few instructions each in turn, later
-//! more. Hardware does so all the time, and some programs depend on it. In rocSOLVER's inverse
-//! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
-//! without another barrier, but only after a round trip to memory, or some hundred instructions
-//! later.
+//! After a barrier the waves run interleaved for a while. Hardware does so all the time, and some
+//! programs depend on it. In rocSOLVER's inverse iteration and its Jacobi method all waves read LDS
+//! after a barrier. The first writes there again without another barrier, but only after a round
+//! trip to memory, or some hundred instructions later. The fast engine therefore stops a wave
+//! before it writes after it has read, and before it reads after it has written. Others run a few
+//! instructions of each in turn, later more.
 //!
 //! A [`Schedule`](super::Schedule) of random order has an order of its own for each round, and lets
 //! a wave run 1 to 512 instructions at a time.
@@ -30,6 +31,12 @@ use crate::world::World;
 pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
+
+    /// The same of a wave that goes side by side with others of its group. It stops before it
+    /// writes after it has read, and before it reads after it has written, if the engine can do so.
+    fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        self.run(wave, group, world, budget)
+    }
 
     /// Decodes what the last run asked for ([`Exit::Decode`]), outside of the gate.
     fn decode(&mut self) {}
@@ -132,6 +139,15 @@ impl Doze {
     }
 }
 
+/// How a wave gets on.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    state: State,
+    doze: Doze,
+    /// Instructions that it may execute in this turn.
+    budget: u32,
+}
+
 /// A work-group under way.
 #[derive(Debug)]
 pub struct Workgroup {
@@ -139,8 +155,7 @@ pub struct Workgroup {
     pub id: [u32; 3],
     group: Group,
     waves: Vec<Wave>,
-    states: Vec<State>,
-    dozes: Vec<Doze>,
+    progress: Vec<Progress>,
     slots: Vec<u32>,
     /// A wave had to wait for memory in the last turn.
     missed: bool,
@@ -152,8 +167,8 @@ pub struct Workgroup {
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
-        let (states, dozes) = (vec![State::Ready; waves.len()], vec![Doze::default(); waves.len()]);
-        Workgroup { id, group, waves, states, dozes, slots, missed: false, side_by_side: SIDE_BY_SIDE, choices: None }
+        let progress = vec![Progress { state: State::Ready, doze: Doze::default(), budget: 0 }; waves.len()];
+        Workgroup { id, group, waves, progress, slots, missed: false, side_by_side: SIDE_BY_SIDE, choices: None }
     }
 
     /// Its waves run in an order that these choose.
@@ -180,40 +195,56 @@ impl Workgroup {
     /// theirs.
     pub fn run<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32) -> Turn {
         let mut gate = Gate(false);
-        let budget = self.choices.as_mut().map_or(budget, |choices| budget.min(choices.power(LONGEST_TURN)));
-        // Waves that have used up their budget, or sleep, do not run again in this turn. Made and
-        // freed with the gate closed.
-        let mut budgets = vec![budget; self.waves.len()];
-        let turn = self.turn(engine, world, &mut budgets, &mut gate);
+        let turn = self.turn(engine, world, budget, &mut gate);
         gate.leave(world);
         turn
     }
 
-    fn turn<E: Engine, W: World>(
-        &mut self,
-        engine: &mut E,
-        world: &mut W,
-        budgets: &mut [u32],
-        gate: &mut Gate,
-    ) -> Turn {
+    /// Runs groups one after the other, as [`Workgroup::run`] does, and leaves the gate behind the
+    /// last one: for groups that end soon. Ends with the first that does not go on; the turns of
+    /// those behind it are over, too. There is room for all turns in `turns`, which is empty.
+    pub fn run_all<E: Engine, W: World>(
+        groups: &mut [Box<Workgroup>],
+        turns: &mut Vec<Turn>,
+        (engine, world): (&mut E, &mut W),
+        budget: u32,
+    ) {
+        let mut gate = Gate(false);
+        let mut is_over = false;
+        for group in groups {
+            if is_over {
+                group.missed = false;
+                turns.push(Turn::More { waiting: false });
+                continue;
+            }
+            let turn = group.turn(engine, world, budget, &mut gate);
+            is_over = matches!(turn, Turn::Stop { .. });
+            turns.push(turn);
+        }
+        gate.leave(world);
+    }
+
+    fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
+        let budget = self.choices.as_mut().map_or(budget, |choices| budget.min(choices.power(LONGEST_TURN)));
+        // Waves that have used up their budget, or sleep, do not run again in this turn.
+        self.progress.iter_mut().for_each(|progress| progress.budget = budget);
         let mut worked = false;
         self.missed = false;
         for _ in 0..ROUNDS {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
+            let abreast = self.side_by_side < SIDE_BY_SIDE && self.choices.is_none();
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             let count = self.waves.len();
             let order = self.choices.as_mut().map_or(Order::USUAL, |choices| Order::chosen(choices, count));
             for place in 0..count {
                 let at = order.at(place, count);
-                let (waves, states) = (self.waves.get_mut(at), self.states.get_mut(at));
-                let (Some(wave), Some(state), Some(budget), Some(doze)) =
-                    (waves, states, budgets.get_mut(at), self.dozes.get_mut(at))
-                else {
+                let (Some(wave), Some(progress)) = (self.waves.get_mut(at), self.progress.get_mut(at)) else {
                     continue;
                 };
+                let Progress { state, doze, budget } = progress;
                 if *state != State::Ready || *budget == 0 {
                     continue;
                 }
@@ -230,7 +261,12 @@ impl Workgroup {
                     if gate.enter(world).is_err() {
                         return stop(Cause::World, wave);
                     }
-                    match engine.run(wave, &mut self.group, world, left) {
+                    let group = &mut self.group;
+                    let exit = match abreast {
+                        true => engine.run_abreast(wave, group, world, left),
+                        false => engine.run(wave, group, world, left),
+                    };
+                    match exit {
                         Exit::Decode { done } => {
                             gate.leave(world);
                             engine.decode();
@@ -265,12 +301,13 @@ impl Workgroup {
                 }
             }
             // A wave that has ended is no longer waited for.
-            if !self.states.contains(&State::Ready) {
-                if !self.states.contains(&State::Barrier) {
+            let any = |progress: &[Progress], state| progress.iter().any(|progress| progress.state == state);
+            if !any(&self.progress, State::Ready) {
+                if !any(&self.progress, State::Barrier) {
                     return Turn::Done;
                 }
-                for state in self.states.iter_mut().filter(|state| **state == State::Barrier) {
-                    *state = State::Ready;
+                for progress in self.progress.iter_mut().filter(|progress| progress.state == State::Barrier) {
+                    progress.state = State::Ready;
                 }
                 self.side_by_side = if self.waves.len() > 1 { 0 } else { SIDE_BY_SIDE };
             } else if !ran {
@@ -316,6 +353,13 @@ pub(super) mod tests {
         executed: u64,
         written: bool,
         events: Vec<u32>,
+    }
+
+    impl Void {
+        /// How often the gate was opened.
+        pub(crate) fn entered(&self) -> u32 {
+            self.entered
+        }
     }
 
     impl World for Void {

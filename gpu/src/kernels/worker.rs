@@ -18,7 +18,7 @@ use crate::state::pool::{self, Failed, Failure, Job};
 use crate::state::shared::Shared;
 use crate::state::tally::Tally;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +28,9 @@ use vkfd_sabotage::Switch;
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
+/// Instructions and waves of groups that a thread takes at once.
+const TOGETHER: u64 = 4096;
+const WAVES: u32 = 32;
 /// How often all groups may have waited before threads sleep, and how long they do then.
 const PATIENCE: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(50);
@@ -54,50 +57,76 @@ fn note(job: &Job, failed: Failed) {
     lock(&job.failed).get_or_insert(failed);
 }
 
-/// Runs `group` for a turn. Whether all groups only wait.
-fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+/// How many groups more a thread takes that has taken one: such as end soon are run within one
+/// access.
+fn more(job: &Job) -> usize {
+    let each = job.short.load(Relaxed);
+    let waves = job.dispatch.launch().group_waves().max(1);
+    let most = (TOGETHER / each.max(1)).min(u64::from(WAVES / waves));
+    usize::try_from(if each == 0 { 1 } else { most }).unwrap_or(1).saturating_sub(1)
+}
+
+/// Runs `group` for a turn, and others if they end soon. Whether all groups only wait.
+fn turn(job: &Job, group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+    let more = more(job);
+    let mut groups = Vec::with_capacity(1 + more);
+    groups.push(group);
+    if more > 0 {
+        job.dispatch.take_more(more, &mut groups);
+    }
+    let count = groups.len();
     let ran = contain(port, |port| {
         engine.sabotage(&port.shared.sabotage);
         let mut world = Surroundings::new(port, &job.dispatch, patient);
         engine.begin(job.number);
-        let turn = group.run(engine, &mut world, job.dispatch.budget());
+        let mut turns = Vec::with_capacity(count);
+        Workgroup::run_all(&mut groups, &mut turns, (engine, &mut world), job.dispatch.budget());
         engine.flush();
-        (group, turn, world.halt.take(), std::mem::take(&mut world.tally))
+        (groups, turns, world.halt.take(), std::mem::take(&mut world.tally))
     });
-    let (group, turn, halt, mut tally) = match ran {
+    let (groups, turns, mut halt, mut tally) = match ran {
         Ok(ran) => ran,
         Err(error) => {
             *engine = Engine::new(&port.shared);
             let failure = Failure::Stop(Stop::Error(error));
             fail(job, port, Failed { failure, group: [0; 3], wave: 0, pc: 0 });
+            // The others are lost with it.
+            (1..count).for_each(|_| job.dispatch.stop());
             tell(job, port);
             return false;
         }
     };
-    if turn == Turn::Done {
-        (tally.groups, tally.waves) = (1, group.waves().len() as u64);
-    }
+    let done = turns.iter().zip(&groups).filter(|(turn, _)| **turn == Turn::Done);
+    (tally.groups, tally.waves) =
+        done.fold((0, 0), |(groups, waves), (_, group)| (groups + 1, waves + group.waves().len() as u64));
+    let short = if tally.groups == count as u64 { tally.instructions / tally.groups } else { 0 };
+    job.short.store(short, Relaxed);
     lock(&job.tally).add(tally);
-    let waits = match (turn, halt) {
-        (Turn::Done, _) => {
-            job.dispatch.finish(*group);
-            false
-        }
-        (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
-        (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
-        (Turn::Stop { .. }, Some(Halt::Ended)) => {
-            job.dispatch.stop();
-            false
-        }
-        (Turn::Stop { cause, wave, pc }, halt) => {
-            let failure = match halt {
-                Some(Halt::Stop(stop)) => Failure::Stop(stop),
-                _ => Failure::Wave(cause),
-            };
-            fail(job, port, Failed { failure, group: group.id, wave, pc });
-            false
-        }
-    };
+    let mut waits = false;
+    for (group, turn) in groups.into_iter().zip(turns) {
+        // Only the one that stopped has a reason.
+        let halt = if matches!(turn, Turn::Stop { .. }) { halt.take() } else { None };
+        waits = match (turn, halt) {
+            (Turn::Done, _) => {
+                job.dispatch.finish(*group);
+                false
+            }
+            (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
+            (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
+            (Turn::Stop { .. }, Some(Halt::Ended)) => {
+                job.dispatch.stop();
+                false
+            }
+            (Turn::Stop { cause, wave, pc }, halt) => {
+                let failure = match halt {
+                    Some(Halt::Stop(stop)) => Failure::Stop(stop),
+                    _ => Failure::Wave(cause),
+                };
+                fail(job, port, Failed { failure, group: group.id, wave, pc });
+                false
+            }
+        };
+    }
     tell(job, port);
     waits
 }
@@ -160,6 +189,7 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
         number,
         control: port.control.clone(),
         dispatch: Dispatch::new(launch, units, &residency).in_order(schedule, number),
+        short: AtomicU64::new(0),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),

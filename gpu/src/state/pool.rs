@@ -17,7 +17,7 @@ use crate::state::control::Control;
 use crate::state::tally::Tally;
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use vkfd_cu::launch::{Cause, Dispatch, Next, Workgroup};
 use vkfd_rt::thread::Thread;
@@ -61,6 +61,8 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) control: Arc<Control>,
     pub(crate) dispatch: Dispatch,
+    /// Instructions of a group that ended in its first turn; 0 if none has.
+    pub(crate) short: AtomicU64,
     /// Workers may know of it.
     pub(crate) published: AtomicBool,
     pub(crate) failed: Mutex<Option<Failed>>,
@@ -91,6 +93,8 @@ pub(crate) struct Pool {
     most: usize,
     list: Mutex<List>,
     wake: Condvar,
+    /// Workers that sleep, or are about to: to wake them takes a system call.
+    asleep: AtomicUsize,
     workers: Mutex<Vec<Thread>>,
     /// Launches so far.
     launches: AtomicU64,
@@ -101,7 +105,7 @@ impl Pool {
     pub(crate) fn new(threads: usize) -> Pool {
         let (list, workers) = (Mutex::default(), Mutex::default());
         let most = threads.saturating_sub(1).min(crate::state::vmid::MAX_WORKERS);
-        Pool { most, list, wake: Condvar::new(), workers, launches: AtomicU64::new(0) }
+        Pool { most, list, wake: Condvar::new(), asleep: AtomicUsize::new(0), workers, launches: AtomicU64::new(0) }
     }
 
     /// Puts a launch on the list. `start` makes the worker of a number, where there are not all
@@ -154,7 +158,9 @@ impl Pool {
 
     /// There are groups for workers that sleep.
     pub(crate) fn wake(&self) {
-        self.wake.notify_all();
+        if self.asleep.load(SeqCst) > 0 {
+            self.wake.notify_all();
+        }
     }
 
     /// A launch that wants a thread, and a group of it; waits for one. `None`: it is over.
@@ -182,7 +188,9 @@ impl Pool {
                     return Some(job.clone());
                 }
             }
+            self.asleep.fetch_add(1, SeqCst);
             list = self.wake.wait(list).unwrap_or_else(PoisonError::into_inner);
+            self.asleep.fetch_sub(1, SeqCst);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! Loads of memory and of LDS, for the lanes of a strip; `store` has stores.
 //!
 //! How the lanes' addresses lie is found once for a row of addresses ([`Emit::look`]): side by
-//! side, all the same, or anyhow. Accesses by the same row, at other offsets, use that. In LDS the
-//! bounds of all of them are looked at there, too.
+//! side, all the same, one word apart though each has more, or anyhow. Accesses by the same row, at
+//! other offsets, use that. In LDS the bounds of all of them are looked at there, too.
 //!
 //! Lanes that lie side by side in one page, or are at one address, are loaded at once, if the code
 //! has the page in a slot. Slots are found by the page's number and the access. What remains is the
@@ -13,7 +13,7 @@
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
 
 use super::*;
-use crate::context::{Accessing, Context, Known, Slot, KNOWN, SLOTS};
+use crate::context::{Accessing, Context, Known, Slot, FORESEEN, KNOWN, SLOTS};
 use crate::plan::{Access, Space};
 use std::mem::offset_of;
 
@@ -29,7 +29,11 @@ pub(super) struct Key {
 /// Lanes lie side by side, from the base on, or all at the base.
 pub(super) const LINE: i32 = 1;
 const SAME: i32 = 2;
+/// Lanes of several words are one word apart.
+const SLIDE: i32 = 3;
 const PAGE: i32 = 4096;
+/// Rounds of a loop after which prefetched memory is loaded.
+const ROUNDS_AHEAD: u32 = 4;
 
 pub(super) fn field(offset: usize) -> i64 {
     i64::try_from(offset).unwrap_or(0)
@@ -152,7 +156,7 @@ impl Emit {
                     let source = Src::Reg(e.reg(source));
                     e.compared(source, Src::All(first), Order::NotEqual, false)
                 });
-                e.cold(apart, move |e| e.set_shape(index, 0));
+                e.cold(apart, move |e| if bytes > 4 && !lds { e.slides(row, index) } else { e.set_shape(index, 0) });
             });
         }
         if lds {
@@ -195,6 +199,19 @@ impl Emit {
         index
     }
 
+    /// Finds whether each lane begins a word behind the one before it, and reaches into the next.
+    fn slides(&mut self, row: u16, index: usize) {
+        let lanes: Vec<u32> = (0..u32::from(self.width.lanes())).map(|lane| 4 * lane).collect();
+        let (from, steps) = (self.temp(), Src::Row(at(Register::RCX, self.pool.vector(&lanes))));
+        self.op(width::SUB, from, self.row_source(row), steps);
+        let place = context(offset_of!(Context, scratch));
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), place, from));
+        self.asm.load32(Register::EAX, first_of(place));
+        self.set_shape(index, SLIDE);
+        let apart = self.once(|e| e.compared(Src::Reg(from), Src::All(first_of(place)), Order::NotEqual, false));
+        self.cold(apart, move |e| e.set_shape(index, 0));
+    }
+
     /// Leaves unless `end` bytes behind the active lanes' addresses are in LDS.
     fn bounds(&mut self, row: u16, end: u32, out: Label) {
         self.asm.load32(Register::EBP, context(offset_of!(Context, lds_bytes)));
@@ -224,19 +241,22 @@ impl Emit {
         let access = *access;
         let offset = access.offsets[part];
         let to: Vec<Register> = to.to_vec();
-        let (others, done) = (self.asm.label(), self.asm.label());
+        let (others, done, again) = (self.asm.label(), self.asm.label(), self.asm.label());
         let shape = known(look, offset_of!(Known, shape));
+        self.asm.bind(again);
         self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
         let lds = access.space == Space::Lds;
         // Three and four words of LDS are gathered, or all the same.
         let lines = access.words <= 2 || !lds;
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, if lines { LINE } else { SAME }));
         self.asm.jump_if(When::NotZero, others);
-        let single = self.asm.label();
+        let (single, page) = (self.asm.label(), self.asm.label());
         let here = if lds { offset } else { 0 };
         if lines {
             if !lds {
-                self.host(&access, offset, 4 * i32::from(access.words) * i32::from(self.width.lanes()), single);
+                let bytes = 4 * i32::from(access.words) * i32::from(self.width.lanes());
+                self.host(&access, (offset, bytes), [single, page]);
+                self.foresee(&access, bytes);
             }
             self.line(&to, here, lds);
         } else {
@@ -247,13 +267,27 @@ impl Emit {
         let rare = move |e: &mut Emit| {
             e.asm.bind(others);
             if lines {
+                let (words, is_sliding) = (i32::from(access.words), e.asm.label());
+                let slides = words > 1 && !lds;
                 e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
-                e.asm.jump_if(When::NotZero, single);
+                e.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
                 if !lds {
-                    e.host(&access, offset, 4 * i32::from(access.words), single);
+                    e.host(&access, (offset, 4 * i32::from(access.words)), [single, page]);
                 }
                 e.same(&to, here);
                 e.asm.jump(done);
+                if slides {
+                    e.asm.bind(is_sliding);
+                    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SLIDE));
+                    e.asm.jump_if(When::NotZero, single);
+                    let bytes = 4 * (words - 1 + i32::from(e.width.lanes()));
+                    e.host(&access, (offset, bytes), [single, page]);
+                    for (word, register) in to.iter().enumerate() {
+                        let place = at(Register::RAX, 4 * field(word));
+                        e.asm.add(Instruction::with2(width::LOAD.of(e.width), *register, place));
+                    }
+                    e.asm.jump(done);
+                }
             }
             e.asm.bind(single);
             if lds {
@@ -262,17 +296,27 @@ impl Emit {
                 e.single(&access, offset, &to, base, out);
             }
             e.asm.jump(done);
+            if !lds {
+                e.asm.bind(page);
+                e.ask_page(&access, out);
+                e.asm.jump(again);
+            }
         };
         self.cold.push((taken, masks, done, Box::new(rare)));
     }
 
-    /// `rax` = the host's address of `bytes` at the GPU's address in `rax`, if the slot has their
-    /// page.
-    pub(super) fn host(&mut self, access: &Access, offset: i32, bytes: i32, otherwise: Label) {
+    /// `rax` = the host's address of `bytes` at the GPU's address in `rax`. Jumps to the first
+    /// label if they are in two pages. Jumps to the second one if no slot has their page, with
+    /// their address in `rax`.
+    pub(super) fn host(&mut self, access: &Access, (offset, bytes): (i32, i32), [apart, missing]: [Label; 2]) {
         if offset != 0 {
             self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
         }
-        self.find_slot(access);
+        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EBP, Register::EAX));
+        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EBP, PAGE - 1));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EBP, PAGE - bytes));
+        self.asm.jump_if(When::Above, apart);
+        self.find_slot();
         self.asm.move64(Register::RBP, Register::RAX);
         self.asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RBP, -PAGE));
         self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RBP, context(offset_of!(Context, stamp))));
@@ -281,30 +325,71 @@ impl Emit {
             self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, flags as i32));
         }
         self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
-        self.asm.jump_if(When::NotZero, otherwise);
+        self.asm.jump_if(When::NotZero, missing);
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EAX, PAGE - bytes));
-        self.asm.jump_if(When::Above, otherwise);
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
     }
 
-    /// `r13` = the place of the slot for the page in `rax`.
-    fn find_slot(&mut self, access: &Access) {
-        let mask = (SLOTS - 1) * size_of::<Slot>();
-        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::R13D, Register::EAX));
-        // A page's number times the size of a slot.
-        let by = PAGE.trailing_zeros() - size_of::<Slot>().trailing_zeros();
-        self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, by));
-        // Accesses whose pages lie alike have other slots.
-        let apart = (access.slot * 37 * size_of::<Slot>()) & mask;
-        self.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::R13D, apart as u32));
-        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::R13D, mask as u32));
+    /// Prefetches for some rounds later, if the strip goes on as since the last round, and if pages
+    /// that follow one another do so on the host, too. The processor itself foresees no stride of
+    /// more than a page.
+    fn foresee(&mut self, access: &Access, bytes: i32) {
+        if !self.prefetches || access.slot >= FORESEEN {
+            return;
+        }
+        let offset = field(offset_of!(Context, lasts) + access.slot * 64);
+        let scale = if self.width.is_wide() { 4 } else { 8 };
+        let last = MemoryOperand::with_base_index_scale_displ_size(Register::RDX, Register::R11, scale, offset, 1);
+        self.asm.move64(Register::RBP, Register::RAX);
+        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, last));
+        self.asm.store64(last, Register::RAX);
+        // A line for each line of the strip.
+        for line in 0..(i64::from(bytes) + 63) / 64 {
+            let ahead = MemoryOperand::with_base_index_scale_displ_size(
+                Register::RAX,
+                Register::RBP,
+                ROUNDS_AHEAD,
+                64 * line,
+                1,
+            );
+            self.asm.add(Instruction::with1(Code::Prefetcht0_m8, ahead));
+        }
+    }
+
+    /// `r13` = the place of the slot for the page in `rax`. Of any stride, the highest bits of such
+    /// a product are spread evenly.
+    fn find_slot(&mut self) {
+        self.asm.move64(Register::R13, Register::RAX);
+        self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::R13, PAGE.trailing_zeros()));
+        let product = Instruction::with3(Code::Imul_r32_rm32_imm32, Register::R13D, Register::R13D, 0x9e37_79b1_u32);
+        self.asm.add(product);
+        self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, 32 - SLOTS.trailing_zeros()));
+        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::R13D, size_of::<Slot>().trailing_zeros()));
+    }
+
+    /// Has the engine find the page of the address in `rax`, or leaves.
+    pub(super) fn ask_page(&mut self, access: &Access, out: Label) {
+        let routine = *self.accessor.get_or_insert_with(|| self.asm.label());
+        self.asm.store64(request(offset_of!(Accessing, base)), Register::RAX);
+        let kind = if access.is_store { Accessing::PAGE_TO_WRITE } else { Accessing::PAGE };
+        for (place, value) in [
+            (offset_of!(Accessing, words), u32::from(access.words)),
+            (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
+            (offset_of!(Accessing, site), access.slot as u32),
+            (offset_of!(Accessing, kind), kind),
+        ] {
+            self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
+        }
+        self.asm.call(routine);
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+        self.asm.jump_if(When::Zero, out);
+        self.fill_slot();
     }
 
     /// Fills the slot of the page that the engine has found.
-    pub(super) fn fill_slot(&mut self, access: &Access) {
+    pub(super) fn fill_slot(&mut self) {
         self.asm.load64(Register::RAX, request(offset_of!(Accessing, page)));
-        self.find_slot(access);
+        self.find_slot();
         self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RAX, context(offset_of!(Context, stamp))));
         self.asm.store64(slot(offset_of!(Slot, tag)), Register::RAX);
         self.asm.load64(Register::RAX, request(offset_of!(Accessing, host)));
@@ -415,7 +500,7 @@ impl Emit {
     fn single(&mut self, access: &Access, offset: i32, to: &[Register], base: MemoryOperand, out: Label) {
         let before = self.taken;
         self.ask(access, (offset, Accessing::LOAD, to.len()), base, out);
-        self.fill_slot(access);
+        self.fill_slot();
         for (word, register) in to.iter().enumerate() {
             let place = request(offset_of!(Accessing, result) + 64 * word);
             self.asm.add(Instruction::with2(width::LOAD.of(self.width), *register, place));

@@ -90,7 +90,10 @@ impl Emit {
             Register::R10,
             Register::R11,
         ];
-        for n in 0..vectors {
+        // Those behind the temporaries are not in use, but for the two that are masks.
+        let used = self.temps.0 + self.most;
+        let used: Vec<usize> = (0..vectors).filter(|n| *n < used || *n >= self.temps.1).collect();
+        for &n in &used {
             let place = at(Register::RDX, spill + 64 * field(n));
             self.asm.add(Instruction::with2(store, place, self.width.vector(n)));
         }
@@ -119,7 +122,7 @@ impl Emit {
                 at(Register::RDX, spill + 2048 + 8 * field(n)),
             ));
         }
-        for n in 0..vectors {
+        for n in used {
             let place = at(Register::RDX, spill + 64 * field(n));
             self.asm.add(Instruction::with2(load, self.width.vector(n), place));
         }

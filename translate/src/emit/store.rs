@@ -15,7 +15,7 @@ impl Emit {
     /// Stores the words of an access, whose shape is known.
     pub(crate) fn store_words(&mut self, access: &Access, look: usize, base: MemoryOperand, out: Label) {
         let (access, lds) = (*access, access.space == Space::Lds);
-        let (single, done) = (self.asm.label(), self.asm.label());
+        let (single, done, page, again) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
         let (words, lanes) = (i32::from(access.words), i32::from(self.width.lanes()));
         let rows = move |part: usize| (0..u16::from(access.words)).map(move |word| access.data[part] + word);
         let parts = 0..usize::from(access.parts);
@@ -29,9 +29,10 @@ impl Emit {
                 self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
                 self.asm.jump_if(When::NotZero, single);
             }
+            self.asm.bind(again);
             self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
             if !lds {
-                self.host(&access, access.offsets[0], 4 * words * lanes, single);
+                self.host(&access, (access.offsets[0], 4 * words * lanes), [single, page]);
             }
             for part in parts.clone() {
                 self.begin();
@@ -47,6 +48,11 @@ impl Emit {
             let rows: Vec<u16> = parts.flat_map(rows).collect();
             e.store_singly(&access, &rows, base, out);
             e.asm.jump(done);
+            if by_lines && !lds {
+                e.asm.bind(page);
+                e.ask_page(&access, out);
+                e.asm.jump(again);
+            }
         };
         self.cold.push((self.taken, self.masks, done, Box::new(rare)));
     }
@@ -135,7 +141,7 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, each, u32::from(access.words)));
         self.ask(access, (access.offsets[0], kind, rows.len()), base, out);
         if !lds {
-            self.fill_slot(access);
+            self.fill_slot();
         }
         self.taken = before;
     }

@@ -153,7 +153,9 @@ impl Seen {
         }
         if let Some(n) = vector.out.filter(|n| *n != Operand::NULL) {
             let made = bits(n, words);
-            let clash = made & (exec | self.numbers | numbers | self.late_read | self.late_written) != 0
+            // What the slice writes, strips read as a number in the trace.
+            let numbers = (self.numbers | numbers) & !self.written;
+            let clash = made & (exec | numbers | self.late_read | self.late_written) != 0
                 || looped && made & (self.read | self.written) != 0;
             if clash || !apart(&self.made, n) || !apart(&self.masks, n) {
                 return false;

@@ -8,10 +8,10 @@ use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Homes, MaskPlace, Src};
 use crate::ops::{self, Double, How};
-use crate::plan::{Access, Lanes, Rounds, Segment, Source, Space, Vector};
+use crate::plan::{needed, Access, Lanes, Needed, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
 use iced_x86::{Code, Instruction, Register};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::offset_of;
 use vkfd_sabotage::{Switch, Switches};
 
@@ -22,6 +22,10 @@ pub(super) struct Use {
     /// It is read before it is written.
     live: bool,
     pub(super) written: bool,
+    /// Somebody reads it behind the segment.
+    lasts: bool,
+    /// It is put back when the segment is not done after all.
+    pub(super) restored: bool,
 }
 
 pub(super) fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
@@ -52,7 +56,21 @@ pub(super) fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
             }
         }
     }
+    let stored = stored(segment);
+    for (row, known) in &mut uses {
+        known.lasts = known.written && (!segment.ends || stored.contains(row));
+        known.restored = known.written && (known.lasts || known.live);
+    }
     uses
+}
+
+/// Rows that the stores of a segment's tail read.
+fn stored(segment: &Segment) -> BTreeSet<u16> {
+    let words = |access: &Access| {
+        let (data, words) = (access.data, u16::from(access.words));
+        (0..usize::from(access.parts)).flat_map(move |part| data[part]..data[part] + words)
+    };
+    segment.stores().flat_map(|access| access.addresses().chain(words(access))).collect()
 }
 
 /// Gives the rows that are used most host registers, from the first one on.
@@ -133,8 +151,20 @@ fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (D
     }
 }
 
-fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
+/// The low word of a product and a sum.
+fn low(e: &mut Emit, row: u16, [a, b, c]: [Src; 3]) {
+    let product = e.temp();
+    e.either(width::MUL, product, a, b);
+    let to = e.row_destination(row);
+    e.op(width::ADD, to, Src::Reg(product), c);
+    e.settle(row, to);
+}
+
+fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed: Needed) {
     e.begin();
+    if needed.nothing() {
+        return;
+    }
     if let How::Double(how) = vector.operation.how {
         return double(e, vector, place, (how, is_swapped));
     }
@@ -154,6 +184,11 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool) {
             e.set_mask(vector.out.unwrap_or(0), |e, mask| {
                 ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
             });
+        }
+        How::Multiply64 if !needed.high && !needed.out => {
+            if let Some(row) = vector.row {
+                low(e, row, [a, b, c]);
+            }
         }
         How::Multiply64 => {
             let high = word(e, vector.high[2], place.high[2]);
@@ -353,6 +388,43 @@ pub(super) fn store(
     Ok((asm.finish().ok_or(most)?, pool.into_words()))
 }
 
+/// Whether a round becomes cheaper: without an instruction, or without the most of a product.
+fn worth(segment: &Segment, light: &[Needed]) -> bool {
+    segment.lanes().zip(light).any(|(lanes, needed)| match lanes {
+        Lanes::Vector(vector) => {
+            let is_product = matches!(vector.operation.how, How::Multiply64);
+            needed.nothing() || is_product && !needed.high && !needed.out
+        }
+        Lanes::Access(_) => false,
+    })
+}
+
+/// A round.
+fn body(
+    e: &mut Emit,
+    segment: &Segment,
+    (places, needed): (&[Places], &[Needed]),
+    reach: &mut Reach,
+    (out, sabotage): (Label, &Switches),
+) {
+    for ((item, place), needed) in segment.lanes().zip(places).zip(needed) {
+        match item {
+            Lanes::Vector(item) => {
+                vector(e, item, *place, sabotage.has(Switch::SwappedSources), *needed);
+                for row in item.rows() {
+                    e.forget_row(row);
+                    reach.wrote([row]);
+                }
+            }
+            Lanes::Access(item) => {
+                let end = reach.ends.get(&reach.key(item)).copied().unwrap_or(0);
+                access(e, item, *place, end, out, sabotage.has(Switch::GuessedShape));
+                reach.wrote(item.rows());
+            }
+        }
+    }
+}
+
 /// The code of the strips, and its constants.
 pub(super) fn strips(
     segment: &Segment,
@@ -367,6 +439,7 @@ pub(super) fn strips(
     let first = homes.0.iter().map(|(_, register)| register + 1).max().unwrap_or(0);
     let mut e = Emit::new(width, homes, first);
     e.mends_all = sabotage.has(Switch::MendAll);
+    e.prefetches = segment.rounds != Rounds::Once;
     let accesses = segment.accesses().next().is_some();
     let (head, round, next, skip, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
     if accesses {
@@ -391,7 +464,7 @@ pub(super) fn strips(
     if accesses {
         e.begin_accesses(out);
         e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
-        for (index, (row, known)) in uses.iter().filter(|(_, known)| known.written).enumerate() {
+        for (index, (row, known)) in uses.iter().filter(|(_, known)| known.restored).enumerate() {
             e.begin();
             e.save(*row, known.live, at(Register::RAX, 256 * field(index)));
         }
@@ -410,32 +483,39 @@ pub(super) fn strips(
             }
         }
     }
-    e.asm.bind(round);
-    e.forget_masks();
-    for (item, place) in segment.lanes().zip(places) {
-        match item {
-            Lanes::Vector(item) => {
-                vector(&mut e, item, *place, sabotage.has(Switch::SwappedSources));
-                for row in item.rows() {
-                    e.forget_row(row);
-                    reach.wrote([row]);
-                }
-            }
-            Lanes::Access(item) => {
-                let end = reach.ends.get(&reach.key(item)).copied().unwrap_or(0);
-                access(&mut e, item, *place, end, out, is_guessed);
-                reach.wrote(item.rows());
-            }
-        }
-    }
-    if looped {
+    let again = |e: &mut Emit| {
         let bytes = i32::try_from(bytes).unwrap_or(0);
         e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::R8, bytes));
         e.asm.add(Instruction::with1(Code::Dec_rm32, Register::R10D));
+    };
+    let mut all = vec![Needed::ALL; places.len()];
+    if looped && !accesses {
+        // All rounds but the last one leave out what the next one makes anew.
+        let light = needed(segment, &BTreeSet::new(), false, true);
+        if light.iter().any(|needed| *needed != Needed::ALL) && worth(segment, &light) {
+            let lighter = e.asm.label();
+            e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R10D, 1i32));
+            e.asm.jump_if(When::Zero, round);
+            e.asm.bind(lighter);
+            e.forget_masks();
+            body(&mut e, segment, (places, &light), &mut reach, (out, sabotage));
+            again(&mut e);
+            e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R10D, 1i32));
+            e.asm.jump_if(When::Above, lighter);
+        }
+    } else if segment.ends {
+        let rows = uses.iter().filter(|(_, known)| known.lasts).map(|(row, _)| *row).collect();
+        all = needed(segment, &rows, true, false);
+    }
+    e.asm.bind(round);
+    e.forget_masks();
+    body(&mut e, segment, (places, &all), &mut reach, (out, sabotage));
+    if looped {
+        again(&mut e);
         e.asm.jump_if(When::NotZero, round);
     }
     e.begin();
-    for (row, _) in uses.iter().filter(|(_, known)| known.written) {
+    for (row, _) in uses.iter().filter(|(_, known)| known.lasts) {
         e.keep(*row);
     }
     e.asm.bind(next);

@@ -93,6 +93,13 @@ pub unsafe extern "sysv64" fn mend(_: *mut c_void, _: *mut Mending) {}
 pub unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: the rig that the test has set, and the context's own.
     let (rig, access) = unsafe { (&mut *user.cast::<Rig>(), &mut *access) };
+    if let Accessing::PAGE | Accessing::PAGE_TO_WRITE = access.kind {
+        let (page, write) = (access.base & !(PAGE - 1), access.kind == Accessing::PAGE_TO_WRITE);
+        let is_fixed = write && rig.pages.fixed >> (page.wrapping_sub(BASE) / PAGE % 64) & 1 != 0;
+        let Some(host) = rig.pages.at(page).filter(|_| !is_fixed) else { return 0 };
+        (access.page, access.host) = (Accessing::tag(page, access.flat != 0, write), host);
+        return 1;
+    }
     access.calls += 1;
     let mut first = true;
     let write = access.kind != Accessing::LOAD;
@@ -217,7 +224,8 @@ pub fn offsets(numbers: &mut Numbers, room: u64, bytes: u64) -> [u32; 64] {
             begin = numbers.below(room - 64 * bytes) & !3;
         }
         let offset = match kind {
-            0 | 1 => begin + bytes * lane as u64,
+            0 => begin + bytes * lane as u64,
+            1 => begin + 4 * lane as u64,
             2 | 3 => begin,
             4 => begin + bytes * (lane % 16) as u64,
             _ => numbers.below(room - 4 * bytes) & !3,
@@ -371,6 +379,8 @@ pub struct Rig {
     pub context: Box<Context>,
     pub lds: Vec<u8>,
     pub pages: Pages,
+    /// The wave ends behind what it runs.
+    pub ends: bool,
     time: u64,
 }
 
@@ -382,7 +392,7 @@ impl Rig {
             unsafe { pages.host.cast::<u32>().add(word).write(numbers.next() as u32) };
         }
         let lds = (0..8192).map(|_| numbers.next() as u8).collect();
-        Rig { arena: Arena::default(), context: Context::new(load, mend, access), lds, pages, time: 1 }
+        Rig { arena: Arena::default(), context: Context::new(load, mend, access), lds, pages, ends: false, time: 1 }
     }
 
     /// The engine has new pages.
@@ -392,10 +402,14 @@ impl Rig {
     }
 
     pub fn run(&mut self, insts: &[Inst], width: Width, state: &mut State, limit: u32, sabotage: Switches) -> Left {
-        let mut regions =
-            translate(insts, &Waves::<32>, (width, Accesses::All), &mut self.arena, &sabotage, |op, why| {
-                panic!("{op:?}: {why:?}")
-            });
+        let (mut code, mut accesses) = (insts.to_vec(), Accesses::All);
+        if self.ends {
+            code.push(plain(Op::SEndpgm, Format::Sopp, Operand::None, [Operand::None; 3]));
+            accesses = Accesses::Last;
+        }
+        let mut regions = translate(&code, &Waves::<32>, (width, accesses), &mut self.arena, &sabotage, |op, why| {
+            assert_eq!(op, Op::SEndpgm, "{why:?}");
+        });
         assert_eq!(regions.len(), 1, "{insts:?}");
         let region = regions.remove(0);
         assert_eq!(region.insts, 0..insts.len());

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which results of a segment's vector instructions are used.
+//!
+//! In a loop whose strips do all rounds, a result that the next round writes over unread is of use
+//! in a chunk's last round only. All other rounds leave it out. Behind a region at the end of a
+//! wave no row is of use.
+
+use super::{Lanes, Segment, Source, Vector};
+use crate::ops::How;
+use std::collections::BTreeSet;
+
+/// Which results of a vector instruction are used: its first row, its second one, its mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needed {
+    pub(crate) low: bool,
+    pub(crate) high: bool,
+    pub(crate) out: bool,
+}
+
+impl Needed {
+    pub(crate) const ALL: Needed = Needed { low: true, high: true, out: true };
+
+    pub(crate) fn nothing(self) -> bool {
+        self == Needed { low: false, high: false, out: false }
+    }
+}
+
+/// Rows and masks that are read later on.
+#[derive(Clone, Default)]
+struct Live {
+    rows: BTreeSet<u16>,
+    masks: BTreeSet<u8>,
+}
+
+impl Live {
+    /// Steps over an instruction, backwards. `whole`: all of its results are used.
+    fn before(&mut self, vector: &Vector, (masks, whole): (bool, bool)) -> Needed {
+        let mut rows = vector.rows().map(|row| self.rows.remove(&row));
+        let (low, high) = (rows.next().unwrap_or(false), rows.next().unwrap_or(false));
+        drop(rows);
+        let out = vector.out.is_some_and(|n| self.masks.remove(&n)) || vector.out.is_some() && masks;
+        let needed = if whole { Needed::ALL } else { Needed { low, high, out } };
+        if needed.nothing() {
+            return needed;
+        }
+        let is_low = !needed.high && !needed.out && vector.operation.how.is_low();
+        let row = |source: &Source| match source {
+            Source::Row(row) => Some(*row),
+            _ => None,
+        };
+        self.rows.extend(vector.sources.iter().flatten().filter_map(row));
+        if !is_low {
+            self.rows.extend(vector.high.iter().flatten().filter_map(row));
+        }
+        self.masks.extend(vector.inward);
+        needed
+    }
+}
+
+impl How {
+    /// Whether the first row can be made without the rest.
+    fn is_low(self) -> bool {
+        matches!(self, How::Multiply64)
+    }
+}
+
+/// Which results of each instruction are used, in the order of [`Segment::lanes`], if nothing but
+/// `rows`, and with `masks` all masks, is read behind the segment. `again`: or in its next round.
+pub(crate) fn needed(segment: &Segment, rows: &BTreeSet<u16>, masks: bool, again: bool) -> Vec<Needed> {
+    let lanes: Vec<Lanes<'_>> = segment.lanes().collect();
+    let mut live = Live { rows: rows.clone(), masks: BTreeSet::new() };
+    let mut needed = vec![Needed::ALL; lanes.len()];
+    // The last round reads most at its begin, for all is done in it.
+    for whole in [true, false].into_iter().skip(usize::from(!again)) {
+        for (lanes, needed) in lanes.iter().zip(&mut needed).rev() {
+            match lanes {
+                Lanes::Vector(vector) => *needed = live.before(vector, (masks, whole)),
+                Lanes::Access(access) => {
+                    live.rows.retain(|row| !access.rows().contains(row));
+                    live.rows.extend(access.addresses());
+                }
+            }
+        }
+    }
+    needed
+}
