@@ -3,6 +3,7 @@
 
 use vkfd_client::{AllocOptions, Errno};
 
+use crate::host::Host;
 use crate::limits::available;
 use crate::verdict::Stop;
 
@@ -22,6 +23,11 @@ pub(super) fn fails_half_way() -> Result<(), Stop> {
     let mut failed = 0;
     for n in 0..STEPS {
         let (result, reached) = world.fail_nth(n, || client.alloc(&options))?;
+        if Host::is_stock() {
+            // Where AMD's driver has no memory for a handle, it says EFAULT, and the VRAM counts as
+            // taken from then on.
+            return Err(Stop::Skip("requires that an ALLOC that fails takes no VRAM".into()));
+        }
         match result {
             Ok(buffer) => {
                 for at in (0..BYTES).step_by(usize::try_from(MIB)?) {
