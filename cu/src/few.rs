@@ -27,11 +27,6 @@ impl<T: Copy, const N: usize> Few<T, N> {
         self.len = 0;
     }
 
-    /// Forgets all behind the first `len`.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
-    }
-
     /// Appends. Callers have no more than there is room for.
     pub(crate) fn push(&mut self, value: T) {
         debug_assert!(self.len < N, "more than {N} values");

@@ -81,7 +81,7 @@ fn programs_of_the_system_read_the_topology() {
     // The control.
     let mut command = common::command(&["run", "--", "ls", "/sys/class/drm"]);
     let listed = command.env("VKFD_SABOTAGE", Switch::NoCards.name()).output().unwrap();
-    assert_eq!(out(&listed), "renderD128\n", "{}", err(&listed));
+    assert!(out(&listed).contains("renderD128\n") && !out(&listed).contains("card"), "{}", err(&listed));
     // What a program runs has it too.
     let shell = run(&["--vram", "64M"], &["sh", "-c", &format!("cat {nodes}/1/mem_banks/0/properties; ls /dev/dri")]);
     assert!(out(&shell).contains(&format!("size_in_bytes {}\n", 64 << 20)), "{}", err(&shell));

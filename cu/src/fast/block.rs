@@ -12,7 +12,6 @@ use super::chain::{self, Operands};
 use super::constants::Constants;
 #[cfg(target_arch = "x86_64")]
 use super::native::Entry;
-use super::phase::{phase, Phase};
 use super::step::{Run, Source, Step};
 use super::{aligned, dual, lane, matrix, memory, mix, packed, pair, scalar, special, sum, wide, wmma};
 use crate::exit::{Exit, Refusal};
@@ -46,8 +45,6 @@ pub(super) enum Grain {
     Whole,
     /// They end with a wait for memory, too.
     Waits,
-    /// They end where waves that go side by side take turns, see [`super::phase`].
-    Phases,
 }
 
 impl Layout {
@@ -142,8 +139,6 @@ pub(super) struct Block {
     epoch: u64,
     /// It has an instruction that orders stores: what goes past the caches is to be seen before it.
     pub(super) orders: bool,
-    /// What it does first that other waves see, or that shows what they did.
-    pub(super) phase: Option<Phase>,
     /// How often it has run, until it is translated.
     pub(super) heat: Cell<u32>,
     /// Its accesses are the handlers', where translated code has no gain by them.
@@ -200,22 +195,14 @@ impl Code {
     /// Fetches a block's code from `pc` on. Allocates nothing.
     pub(super) fn fetch(world: &mut dyn World, layout: Layout, pc: u64) -> Result<Code, Exit> {
         let mut code = Code { pc, layout, insts: Few::new(), words: Few::new(), host: [0; 2] };
-        let (mut at, mut kind) = (pc, None);
+        let mut at = pc;
         loop {
-            let (words, host) = (code.words.len(), code.host[1]);
             let inst = match code.next(world, at) {
                 Ok(inst) => inst,
                 // The first one is to be reported; others when they are reached.
                 Err(exit) if code.insts.is_empty() => return Err(exit),
                 Err(_) => break,
             };
-            let here = phase(&inst);
-            if layout.grain == Grain::Phases && here.is_some() && kind.is_some() && here != kind {
-                code.words.truncate(words);
-                code.host[1] = host;
-                break;
-            }
-            kind = kind.or(here);
             at = at.wrapping_add(inst.bytes.into());
             let last = ends(inst.op) && !gives_registers_back(layout.target, &inst)
                 || layout.grain == Grain::Waits && waits(inst.op);
@@ -272,7 +259,6 @@ impl Block {
             run,
             epoch,
             orders: false,
-            phase: code.insts.iter().find_map(phase),
             heat: Cell::new(0),
             #[cfg(target_arch = "x86_64")]
             plain_accesses: Cell::new(false),

@@ -13,7 +13,6 @@
 //! | module | |
 //! |---|---|
 //! | `step`, `block`, `constants` | pre-decoded instructions |
-//! | `phase` | where waves that go side by side take turns |
 //! | `budget` | how many bytes of them are kept |
 //! | `simd`, `avx2` | vectors of eight lanes |
 //! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
@@ -67,7 +66,6 @@ pub mod native;
 mod ops;
 mod packed;
 mod pair;
-mod phase;
 mod prepare;
 mod rest;
 mod saturate;
@@ -105,8 +103,6 @@ use vkfd_sabotage::{Switch, Switches};
 const RECENT: usize = 1024;
 /// With a budget below this, blocks end with waits for memory.
 const FINE: u32 = 64;
-/// Instructions after which a wave that goes side by side with others stops in any case.
-const ABREAST: u32 = 256;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
 const STRANGE: u32 = 3 << 27;
 
@@ -410,16 +406,7 @@ impl Engine {
     /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
     /// gate is wanted. The gate is open.
     pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
-        self.run_by(wave, group, world, (if budget < FINE { Grain::Waits } else { Grain::Whole }, budget))
-    }
-
-    fn run_by<W: World>(
-        &mut self,
-        wave: &mut Wave,
-        group: &mut Group,
-        world: &mut W,
-        (grain, budget): (Grain, u32),
-    ) -> Exit {
+        let grain = if budget < FINE { Grain::Waits } else { Grain::Whole };
         let opening = world.opening();
         if opening.is_none() || opening != self.opening {
             self.opening = opening;
@@ -486,7 +473,6 @@ impl Engine {
         done: &mut u64,
     ) -> Option<Exit> {
         let layout = Layout::of(wave, grain);
-        let mut kind = None;
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &mut self.blocks.native {
@@ -509,12 +495,6 @@ impl Engine {
             // SAFETY: a block of `blocks`, none of which goes before the next call of `block`.
             // Handlers do not reach it.
             let block = unsafe { &*block };
-            if grain == Grain::Phases && block.phase.is_some() {
-                if kind.is_some() && kind != block.phase {
-                    return Some(Exit::Yield);
-                }
-                kind = block.phase;
-            }
             cx.left = u64::from(budget).saturating_sub(*done);
             if block.orders {
                 cx.cache.settle();
@@ -644,9 +624,5 @@ fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
 impl crate::launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         Engine::run(self, wave, group, world, budget)
-    }
-
-    fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, _: u32) -> Exit {
-        self.run_by(wave, group, world, (Grain::Phases, ABREAST))
     }
 }

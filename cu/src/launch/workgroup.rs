@@ -10,12 +10,11 @@
 //! restored page serves all of them before its eviction. Otherwise, with less memory than the
 //! kernel touches, each wave would fault all of it in for itself.
 //!
-//! After a barrier the waves run interleaved for a while. Hardware does so all the time, and some
-//! programs depend on it. In rocSOLVER's inverse iteration and its Jacobi method all waves read LDS
-//! after a barrier. The first writes there again without another barrier, but only after a round
-//! trip to memory, or some hundred instructions later. The fast engine therefore stops a wave
-//! before it writes after it has read, and before it reads after it has written. Others run a few
-//! instructions of each in turn, later more.
+//! After a barrier the waves run interleaved for a while, a few instructions each in turn, later
+//! more. Hardware does so all the time, and some programs depend on it. In rocSOLVER's inverse
+//! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
+//! without another barrier, but only after a round trip to memory, or some hundred instructions
+//! later.
 //!
 //! A [`Schedule`](super::Schedule) of random order has an order of its own for each round, and lets
 //! a wave run 1 to 512 instructions at a time.
@@ -31,12 +30,6 @@ use crate::world::World;
 pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
-
-    /// The same of a wave that goes side by side with others of its group. It stops before it
-    /// writes after it has read, and before it reads after it has written, if the engine can do so.
-    fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
-        self.run(wave, group, world, budget)
-    }
 
     /// Decodes what the last run asked for ([`Exit::Decode`]), outside of the gate.
     fn decode(&mut self) {}
@@ -234,7 +227,6 @@ impl Workgroup {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
-            let abreast = self.side_by_side < SIDE_BY_SIDE && self.choices.is_none();
             let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             let count = self.waves.len();
@@ -262,11 +254,7 @@ impl Workgroup {
                         return stop(Cause::World, wave);
                     }
                     let group = &mut self.group;
-                    let exit = match abreast {
-                        true => engine.run_abreast(wave, group, world, left),
-                        false => engine.run(wave, group, world, left),
-                    };
-                    match exit {
+                    match engine.run(wave, group, world, left) {
                         Exit::Decode { done } => {
                             gate.leave(world);
                             engine.decode();

@@ -140,51 +140,6 @@ fn a_short_run_ends_at_a_wait_for_memory() {
     }
 }
 
-/// Reads a word of LDS, writes it twice as large, and reads it again.
-#[rustfmt::skip]
-const AGAIN: &[u32] = &[
-    0xd86c_0000, 0x0100_0000, // ds_read_b32 v1, v0
-    0xbf8c_c07f, // s_waitcnt lgkmcnt(0)
-    0x6802_0301, // v_add_u32_e32 v1, v1, v1
-    0xd81a_0000, 0x0000_0100, // ds_write_b32 v0, v1
-    0xbf8c_c07f, // s_waitcnt lgkmcnt(0)
-    0xd86c_0000, 0x0200_0000, // ds_read_b32 v2, v0
-    0xbf8c_c07f, // s_waitcnt lgkmcnt(0)
-    0xbf81_0000, // s_endpgm
-];
-
-/// Two waves do that with one word, each as far as `run` lets it go, in turn: what both have read
-/// in the end.
-fn two_waves(run: impl Fn(&mut Engine, &mut Wave, &mut vkfd_cu::Group, &mut Flat) -> Exit) -> [u32; 2] {
-    let mut world = Flat::new(BASE, 1);
-    world.write_words(BASE, AGAIN);
-    let (mut engine, mut group) = (Engine::new(Target::Gfx900), group(256));
-    group.lds[0] = 1;
-    let mut waves = [(); 2].map(|()| Wave { pc: BASE, ..wave(Target::Gfx900) });
-    for wave in &mut waves {
-        wave.rows[0].0 = [0; 64];
-    }
-    let mut ended = [false; 2];
-    while ended.contains(&false) {
-        for (wave, ended) in waves.iter_mut().zip(&mut ended).filter(|(_, ended)| !**ended) {
-            *ended = match run(&mut engine, wave, &mut group, &mut world) {
-                Exit::Yield => false,
-                Exit::End => true,
-                exit => panic!("{exit:?}"),
-            };
-        }
-    }
-    waves.map(|wave| wave.rows[2].0[0])
-}
-
-#[test]
-fn waves_side_by_side_write_when_both_have_read_and_read_when_both_have_written() {
-    use vkfd_cu::launch::Engine as _;
-    assert_eq!(two_waves(|engine, wave, group, world| engine.run_abreast(wave, group, world, 1000)), [2, 2]);
-    // One after the other, the second one reads what the first has written.
-    assert_eq!(two_waves(|engine, wave, group, world| engine.run(wave, group, world, 1000)), [2, 4]);
-}
-
 #[test]
 fn a_fork_runs_the_smaller_part_first_and_joins() {
     let mut start = wave(Target::Gfx900);

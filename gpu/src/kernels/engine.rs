@@ -100,13 +100,6 @@ impl vkfd_cu::launch::Engine for Engine {
         }
     }
 
-    fn run_abreast<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
-        match &mut self.kind {
-            Kind::Fast(engine) => engine.run_abreast(wave, group, world, budget),
-            _ => self.run(wave, group, world, budget),
-        }
-    }
-
     fn decode(&mut self) {
         match &mut self.kind {
             Kind::Fast(engine) => {

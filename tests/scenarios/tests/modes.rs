@@ -10,6 +10,16 @@ use std::process::Command;
 /// Scenarios that need to be notified of a change that nothing shows when there is no notification
 /// source.
 const NEED_NOTIFICATION: &[&str] = &[
+    "flag_a_batch_of_which_nothing_is_left",
+    "flag_a_range_changes_again_while_it_is_restored",
+    "flag_a_range_without_memory_does_not_take_the_others_with_it",
+    "flag_copies_while_ranges_are_invalidated",
+    "flag_discarded_and_replaced_ranges_are_followed",
+    "flag_moved_memory_is_left_alone",
+    "flag_protected_memory_does_not_stop_the_queues",
+    "flag_registered_mapped_and_freed_while_ranges_are_invalidated",
+    "flag_unmapped_objects_are_up_to_date_when_mapped",
+    "flag_writes_while_ranges_are_invalidated",
     "coherence_unmap_one_of_many",
     "coherence_replace_in_place",
     "coherence_unmap_and_map_at_once",
