@@ -29,6 +29,7 @@ pub struct Args {
 /// Functions with such names may have larger frames, and why.
 const OTHERS: &[(&str, &str)] = &[
     ("vkfd_cu::", "runs on the GPU's threads"),
+    ("vkfd_translate::", "the same"),
     ("vkfd_gpu::kernels::engine::", "the same"),
     ("vkfd_gpu::kernels::worker::", "the same"),
     ("vkfd_gpu::state::contain::", "the same: around all that such a thread does"),
