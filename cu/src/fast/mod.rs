@@ -406,7 +406,6 @@ impl Engine {
     /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
     /// gate is wanted. The gate is open.
     pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
-        let grain = if budget < FINE { Grain::Waits } else { Grain::Whole };
         let opening = world.opening();
         if opening.is_none() || opening != self.opening {
             self.opening = opening;
@@ -414,7 +413,7 @@ impl Engine {
             self.cache.clear();
         }
         let mut done = 0;
-        let mut exit = self.turn(wave, group, world, (grain, budget), &mut done);
+        let mut exit = self.turn(wave, group, world, budget, &mut done);
         if let Exit::Decode { done: instructions } = &mut exit {
             *instructions = u32::try_from(done).unwrap_or(u32::MAX);
         }
@@ -428,14 +427,7 @@ impl Engine {
         exit
     }
 
-    fn turn(
-        &mut self,
-        wave: &mut Wave,
-        group: &mut Group,
-        world: &mut dyn World,
-        (grain, budget): (Grain, u32),
-        done: &mut u64,
-    ) -> Exit {
+    fn turn(&mut self, wave: &mut Wave, group: &mut Group, world: &mut dyn World, budget: u32, done: &mut u64) -> Exit {
         if wave.target != self.blocks.target {
             return Exit::Refused(crate::exit::Refusal::Illegal { word: 0 });
         }
@@ -457,7 +449,7 @@ impl Engine {
                 }
                 continue;
             }
-            if let Some(exit) = self.blocks_from(wave, group, world, (grain, budget), done) {
+            if let Some(exit) = self.blocks_from(wave, group, world, budget, done) {
                 return exit;
             }
         }
@@ -469,10 +461,10 @@ impl Engine {
         wave: &mut Wave,
         group: &mut Group,
         world: &mut dyn World,
-        (grain, budget): (Grain, u32),
+        budget: u32,
         done: &mut u64,
     ) -> Option<Exit> {
-        let layout = Layout::of(wave, grain);
+        let layout = Layout::of(wave, if budget < FINE { Grain::Waits } else { Grain::Whole });
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &mut self.blocks.native {
