@@ -7,9 +7,7 @@
 
 use crate::support;
 
-use std::process::Command;
-
-use support::{group, set_pair, wave, APERTURES, BASE};
+use support::{alone, group, set_pair, wave, APERTURES, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Group, Miss, Mode, Wave};
 use vkfd_isa::Target;
@@ -193,27 +191,20 @@ fn apertures_are_told_without_the_offset() {
     }
 }
 
-/// Each rule broken in the reference engine. By another process, because a switch of the process is
-/// one for all tests in it.
+/// Each rule broken in the reference engine.
 #[test]
 fn broken_rules_are_noticed() {
-    const VARIABLE: &str = "VKFD_BROKEN_RULE";
     let rules: [(Switch, fn()); 4] = [
         (Switch::QuietedNans, signalling_nans_stay_without_ieee_mode),
         (Switch::KeptHalves, unfused_operations_of_mixed_precision_flush_denormal_halves),
         (Switch::FlushedSums, sums_in_memory_keep_denormals_on_gfx942_alone),
         (Switch::ApertureOfSum, apertures_are_told_without_the_offset),
     ];
-    if std::env::var_os(VARIABLE).is_some() {
+    alone("silicon::broken_rules_are_noticed", || {
         for (broken, _) in rules {
             process().set(broken.into());
             let failing = rules.map(|(rule, test)| (rule, std::panic::catch_unwind(test).is_err()));
             assert_eq!(failing, rules.map(|(rule, _)| (rule, rule == broken)), "{}", broken.name());
         }
-        return;
-    }
-    let own = std::env::current_exe().expect("this program");
-    let name = "silicon::broken_rules_are_noticed";
-    let output = Command::new(own).args(["--exact", name]).env(VARIABLE, "1").output().expect("this program");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    });
 }

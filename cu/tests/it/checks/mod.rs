@@ -4,6 +4,7 @@
 
 mod rig;
 
+use crate::support::alone;
 use rig::{Given, Rig};
 use std::process::Command;
 use vkfd_cu::check::Checks;
@@ -220,8 +221,6 @@ fn unwritten_bits_are_found_where_they_decide() {
 
 #[test]
 fn blind_checks_find_nothing() {
-    // By another process, because a switch of the process is one for all tests in it.
-    const VARIABLE: &str = "VKFD_BLIND";
     let blind = [
         (Switch::BlindMemory, MEMORY, Check::Memory),
         (Switch::BlindRace, RACE, Check::Race),
@@ -230,7 +229,7 @@ fn blind_checks_find_nothing() {
         (Switch::BlindWaits, WAITS, Check::Waits),
         (Switch::BlindHazards, HAZARDS, Check::Hazards),
     ];
-    if std::env::var_os(VARIABLE).is_some() {
+    alone("checks::blind_checks_find_nothing", || {
         for (switch, cases, check) in blind {
             process().set(Switches::NONE.with(switch));
             let wrong = |target| cases.iter().filter(|case| expected(target, case).is_some()).count();
@@ -239,12 +238,7 @@ fn blind_checks_find_nothing() {
         }
         process().set(Switches::NONE.with(Switch::UnknownSpins));
         assert_eq!(differences(FLAGS, only(Check::Race)).len(), 2 * FLAGS.len() * Target::ALL.len());
-        return;
-    }
-    let own = std::env::current_exe().expect("this program");
-    let name = "checks::blind_checks_find_nothing";
-    let output = Command::new(own).args(["--exact", name]).env(VARIABLE, "1").output().expect("this program");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    });
 }
 
 #[test]

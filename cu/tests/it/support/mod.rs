@@ -6,6 +6,7 @@
 pub mod program;
 pub mod random;
 
+use std::process::Command;
 use vkfd_cu::{Apertures, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{decode, Extension, Format, Inst, Memory, Mods, Op, Operand, Target};
 
@@ -14,6 +15,19 @@ pub const APERTURES: Apertures = Apertures { shared: 1 << 16, private: 2 << 16 }
 
 /// Where the tests' memory is.
 pub const BASE: u64 = 0x7f12_3450_0000;
+
+/// Runs the test of this name by another process, because a switch of the process is one for all
+/// tests in it.
+pub fn alone(name: &str, test: impl FnOnce()) {
+    const VARIABLE: &str = "VKFD_ALONE";
+    if std::env::var_os(VARIABLE).is_some() {
+        return test();
+    }
+    let own = std::env::current_exe().expect("this program");
+    let output = Command::new(own).args(["--exact", name]).env(VARIABLE, "1").output().expect("this program");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
 
 /// Decodes one instruction; `text` is its source.
 pub fn code(target: Target, text: &str, words: &[u32]) -> Inst {
