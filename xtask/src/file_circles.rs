@@ -14,14 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::circles::{circle, code, is_word};
 
-/// The crates' sources, and the part of each that is looked at (empty for all).
-pub const SOURCES: [(&str, &str); 4] =
-    [("bench/src/", ""), ("client/src/", ""), ("cu/src/", "reference"), ("gpu/src/", "")];
+/// The crates' sources.
+pub const SOURCES: [&str; 8] = [
+    "bench/src/",
+    "client/src/",
+    "cu/src/",
+    "device/src/",
+    "gpu/src/",
+    "tests/scenarios/src/",
+    "wire/src/",
+    "xtask/src/",
+];
 
 /// The files of a source.
 pub struct Files {
     source: &'static str,
-    part: &'static str,
     /// A module's path in the crate, and the paths in its file.
     modules: BTreeMap<Vec<String>, Vec<Vec<String>>>,
 }
@@ -70,14 +77,14 @@ fn follow<'a>(text: &'a str, path: &[String], found: &mut Vec<Vec<String>>) -> &
 }
 
 impl Files {
-    pub fn new((source, part): (&'static str, &'static str)) -> Self {
-        Self { source, part, modules: BTreeMap::new() }
+    pub fn new(source: &'static str) -> Self {
+        Self { source, modules: BTreeMap::new() }
     }
 
     /// Enters a file of the tree, if it is one of the source.
     pub fn enter(&mut self, path: &str, text: &str) {
         let Some(module) = path.strip_prefix(self.source).and_then(|path| path.strip_suffix(".rs")) else { return };
-        if !module.starts_with(self.part) || module.ends_with("tests") || matches!(module, "lib" | "main") {
+        if module.ends_with("tests") || matches!(module, "lib" | "main") {
             return;
         }
         let module = module.strip_suffix("/mod").unwrap_or(module).split('/').map(Into::into).collect();
@@ -119,7 +126,7 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Option<String> {
-        let mut all = Files::new(("gpu/src/", ""));
+        let mut all = Files::new("gpu/src/");
         files.iter().for_each(|(path, text)| all.enter(path, text));
         all.circle()
     }
@@ -148,8 +155,8 @@ mod tests {
 
     #[test]
     fn the_sources_are_the_trees() {
-        for (source, part) in SOURCES {
-            let directory = crate::tree::root().join(source).join(part);
+        for source in SOURCES {
+            let directory = crate::tree::root().join(source);
             assert!(std::fs::read_dir(&directory).unwrap().count() > 5, "{}", directory.display());
         }
     }

@@ -2,7 +2,7 @@
 //! Decoded instructions by their addresses: a loop runs them again and again. The words in memory
 //! are compared each time, so that code which changes is seen.
 
-use super::engine::{fetch_words, Seen};
+use super::seen::{fetch_words, Seen};
 use crate::exit::Exit;
 use crate::reference;
 use crate::wave::Wave;

@@ -3,10 +3,13 @@
 
 use super::codes::Codes;
 use super::init;
-use super::ledger::{Ledger, Map};
+use super::ledger::Ledger;
+use super::map::Map;
+use super::memory;
 use super::note::Notes;
 use super::race::{invalidates, waits, Race, Spins};
-use super::{memory, State, Watch};
+use super::seen::Seen;
+use super::{State, Watch};
 use crate::exit::{Exit, Miss, Stop};
 use crate::few::Few;
 use crate::group::Group;
@@ -15,34 +18,13 @@ use crate::reference::{self, execute};
 use crate::wave::Wave;
 use crate::world::{Access, Detour, Reach, Span, World};
 use std::sync::Arc;
-use vkfd_isa::{Format, Inst, Op, Target, MAX_WORDS};
+use vkfd_isa::{Format, Inst, Op, MAX_WORDS};
 use vkfd_sabotage::{process, Switch};
 
 /// Instructions between two questions whether the gate is wanted.
 const BATCH: u32 = 64;
 /// Most pieces that an instruction reaches: bytes of 64 lanes, and words of LDS beside them.
 const REACHES: usize = 64 * 20;
-
-/// An instruction as the checks see it.
-pub(super) struct Seen<'a> {
-    pub(super) state: &'a State,
-    pub(super) target: Target,
-    pub(super) pc: u64,
-    pub(super) words: &'a [u32; MAX_WORDS],
-    pub(super) wave: u16,
-    pub(super) lanes: u8,
-    /// Bytes of LDS.
-    pub(super) lds: usize,
-    /// A page fault may be repaired.
-    pub(super) retries: bool,
-}
-
-impl Seen<'_> {
-    /// The instruction, from the kernel's first one.
-    pub(super) fn offset(&self) -> u32 {
-        u32::try_from(self.pc.wrapping_sub(self.state.entry)).unwrap_or(u32::MAX)
-    }
-}
 
 /// The reference engine with checks, one per thread.
 pub struct Engine {
@@ -88,7 +70,7 @@ impl Engine {
     pub fn flush(&mut self) {
         self.renew();
         if let Some(watch) = self.watch.take() {
-            self.notes.tell(&watch, &self.map, true);
+            self.notes.tell(&watch.launch(), &self.map, true, |finding, count| watch.ledger.report(finding, count));
         }
         self.spins.clear();
     }
@@ -164,7 +146,7 @@ impl Engine {
         let mut waits = state.waits.take();
         let exec = wave.exec();
         let seen = Seen {
-            state,
+            group: &state.group,
             target: wave.target,
             pc,
             words,
@@ -213,20 +195,6 @@ const fn shares(format: Format) -> bool {
     matches!(format, Format::Smem | Format::Flat | Format::Global | Format::Mubuf | Format::Mtbuf)
 }
 
-/// The words of an instruction of so many bytes.
-pub(super) fn fetch_words<W: World>(bytes: usize, pc: u64, world: &mut W, words: &mut [u32; MAX_WORDS]) {
-    let Ok(span) = world.translate(pc, Access::Execute) else { return };
-    let bytes = bytes.min(4 * MAX_WORDS).min(span.len);
-    let mut code = [0; 4 * MAX_WORDS];
-    // SAFETY: the span is the world's, good until the gate is left, and may vanish; the destination
-    // is this frame's.
-    if unsafe { vkfd_raw::copy(code.as_mut_ptr(), span.ptr, bytes) }.is_ok() {
-        for (word, bytes) in words.iter_mut().zip(code.chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-    }
-}
-
 impl launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         // Moved, not freed: an access is open.
@@ -243,7 +211,7 @@ impl launch::Engine for Engine {
             self.ledger.history().prepare();
         }
         if let Some(watch) = &self.watch {
-            self.notes.tell(watch, &self.map, false);
+            self.notes.tell(&watch.launch(), &self.map, false, |finding, count| watch.ledger.report(finding, count));
         }
     }
 }

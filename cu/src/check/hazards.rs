@@ -8,11 +8,10 @@
 //! Limits: functions that a kernel calls are not read. Neither is code of PM4's launches, nor that
 //! of an object without symbols. [`MOST`] kernels are remembered.
 
-use super::ledger::Ledger;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
-use vkfd_findings::{Bounds, Findings, Severity, Suppressions};
+use vkfd_findings::{Bounds, Finding, Findings, Severity, Suppressions};
 use vkfd_isa::Target;
 use vkfd_lint::{lint, Checks, Function, Object};
 use vkfd_sabotage::{process, Switch};
@@ -53,11 +52,12 @@ impl Read {
     }
 }
 
-impl Ledger {
-    /// Reads a kernel's code for hazards, unless that was done.
-    pub fn lint(&self, kernel: Kernel<'_>) {
-        if process().has(Switch::BlindHazards) || !self.read().is_new(&kernel) {
-            return;
+impl Read {
+    /// Reads a kernel's code for hazards, unless that was done. Findings, and how often each was
+    /// made.
+    pub(super) fn lint(&self, kernel: Kernel<'_>) -> Vec<(Finding, u64)> {
+        if process().has(Switch::BlindHazards) || !self.is_new(&kernel) {
+            return Vec::new();
         }
         let Kernel { target, name, image, entry, descriptor, flags, version, code } = kernel;
         let function = Function {
@@ -70,12 +70,12 @@ impl Ledger {
         let object = Object::loaded(target, flags, version, function);
         let mut found = Findings::new(Bounds::default(), Vec::new(), Suppressions::default());
         lint(&object, name, Checks { waits: false, hazards: true }, &mut found);
-        for counted in found.list() {
+        let errors = found.list().iter().filter(|counted| counted.finding.severity == Severity::Error);
+        let reported = errors.map(|counted| {
             let mut finding = counted.finding.clone();
-            if finding.severity == Severity::Error {
-                finding.place.object = None;
-                self.report(finding, counted.count);
-            }
-        }
+            finding.place.object = None;
+            (finding, counted.count)
+        });
+        reported.collect()
     }
 }

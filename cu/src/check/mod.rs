@@ -28,20 +28,25 @@
 //!
 //! [`Exit::Decode`]: crate::Exit::Decode
 
+mod bits;
 mod codes;
 mod engine;
 mod hazards;
 mod init;
 mod ledger;
+mod map;
 mod memory;
 mod note;
 mod race;
+mod scratch;
+mod seen;
 mod waits;
 
+pub use bits::Bits;
 pub use engine::Engine;
 pub use hazards::Kernel;
-pub use init::Bits;
-pub use ledger::{Block, Ledger};
+pub use ledger::Ledger;
+pub use map::Block;
 
 use crate::launch::{Launch, Watcher};
 use std::any::Any;
@@ -143,6 +148,10 @@ impl Watch {
         self.kernel.starts_with("__amd_rocclr_")
     }
 
+    fn launch(&self) -> note::Launch<'_> {
+        note::Launch { kernel: &self.kernel, image: self.image }
+    }
+
     fn races(&self) -> bool {
         self.checks.race && !self.moves_only()
     }
@@ -176,16 +185,9 @@ impl Watcher for Launched {
 #[derive(Clone, Debug)]
 pub struct State {
     watch: Arc<Watch>,
-    /// The work-group.
-    id: [u32; 3],
-    /// The kernel's first instruction.
-    entry: u64,
-    /// The grid's first work-group, and how many there are in each dimension.
-    start: [u32; 3],
-    groups: [u32; 3],
+    group: seen::WorkGroup,
     /// Bytes of LDS that the launch asked for; it is given more.
     lds: usize,
-    scratch: Option<memory::Scratch>,
     race: Option<Box<race::Race>>,
     init: Option<init::Init>,
     waits: Option<waits::Waits>,
@@ -210,34 +212,22 @@ impl State {
             span,
         };
         let lds = usize::try_from(launch.lds).unwrap_or(0);
-        let scratch = launch.scratch.map(|scratch| memory::Scratch::new(scratch, slots, watch.private));
+        let scratch = launch.scratch.map(|scratch| scratch::Scratch::new(scratch, slots, watch.private));
         State {
             watch: watch.clone(),
-            id,
-            entry: launch.program.entry,
             lds,
             waits: checks.waits.then(|| waits::Waits::new(waves)),
-            start: launch.start,
-            groups,
             race: races.then(|| Box::new(race::Race::new(lds, waves, family))),
             init: checks.init.then(|| init::Init::new(launch, waves, lds, scratch.as_ref())),
-            scratch,
+            group: seen::WorkGroup {
+                id,
+                entry: launch.program.entry,
+                start: launch.start,
+                groups,
+                scratch,
+                moves_only: watch.moves_only(),
+            },
         }
-    }
-
-    const fn entry(&self) -> u64 {
-        self.entry
-    }
-
-    const fn scratch(&self) -> Option<&memory::Scratch> {
-        self.scratch.as_ref()
-    }
-
-    /// The work-group of a number.
-    fn group(&self, number: u64) -> [u32; 3] {
-        let [x, y, _] = self.groups.map(|count| u64::from(count.max(1)));
-        let at = [number % x, number / x % y, number / x / y];
-        std::array::from_fn(|axis| self.start[axis].wrapping_add(u32::try_from(at[axis]).unwrap_or(0)))
     }
 }
 

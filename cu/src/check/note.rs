@@ -4,9 +4,8 @@
 //! The table has [`ROOM`] notes. One that is there already is counted. A full table counts nothing
 //! more until the engine has left the gate, which it does at the next instruction.
 
-use super::engine::Seen;
-use super::ledger::{Live, Map, Verdict};
-use super::Watch;
+use super::map::{Live, Map, Verdict};
+use super::seen::Seen;
 use crate::world::{Reach, Spot, Touch};
 use std::sync::Arc;
 use vkfd_findings::{
@@ -141,6 +140,14 @@ struct Note {
     told: bool,
 }
 
+/// The launch that notes are of.
+pub(super) struct Launch<'a> {
+    /// The kernel's name.
+    pub(super) kernel: &'a str,
+    /// Where its code object lies, if that is known.
+    pub(super) image: Option<u64>,
+}
+
 /// The table.
 pub(super) struct Notes {
     notes: Vec<Note>,
@@ -202,10 +209,10 @@ impl Notes {
         self.notes.push(Note {
             rule,
             pc: seen.pc,
-            entry: seen.state.entry,
+            entry: seen.group.entry,
             target: seen.target,
             words: *seen.words,
-            group: seen.state.id,
+            group: seen.group.id,
             wave: seen.wave,
             lane,
             reach,
@@ -220,7 +227,7 @@ impl Notes {
 
     /// Makes findings of all. Outside of the gate. `all`: counts, too, and the table is empty
     /// afterwards.
-    pub(super) fn tell(&mut self, watch: &Arc<Watch>, map: &Map, all: bool) {
+    pub(super) fn tell(&mut self, launch: &Launch<'_>, map: &Map, all: bool, mut report: impl FnMut(Finding, u64)) {
         self.fresh = false;
         let all = all || self.notes.len() >= ROOM;
         self.notes.retain_mut(|note| {
@@ -231,7 +238,7 @@ impl Notes {
                 return false;
             }
             if note.count > 0 {
-                watch.ledger.report(note.finding(watch, map), note.count);
+                report(note.finding(launch, map), note.count);
             }
             (note.told, note.count) = (true, 0);
             !all
@@ -274,22 +281,22 @@ impl Note {
         }
     }
 
-    fn place(&self, watch: &Watch) -> Place {
+    fn place(&self, launch: &Launch<'_>) -> Place {
         let offset = self.pc.wrapping_sub(self.entry);
         let inst: Option<Inst> = decode_as_hardware(self.target, &self.words).ok();
         Place {
             object: None,
-            kernel: Some(watch.kernel.clone()),
-            pc: watch.image.map_or(offset, |image| self.pc.wrapping_sub(image)),
+            kernel: Some(launch.kernel.to_owned()),
+            pc: launch.image.map_or(offset, |image| self.pc.wrapping_sub(image)),
             offset: Some(offset),
             instruction: inst.map(|inst| inst.text(self.target, &self.words)),
             source: None,
         }
     }
 
-    fn finding(&self, watch: &Watch, map: &Map) -> Finding {
+    fn finding(&self, launch: &Launch<'_>, map: &Map) -> Finding {
         let Entry(check, rule, _) = self.rule.entry();
-        let mut finding = Finding::new(check, rule, Severity::Error, String::new(), self.place(watch));
+        let mut finding = Finding::new(check, rule, Severity::Error, String::new(), self.place(launch));
         finding.thread = Some(Thread { group: self.group, wave: self.wave.into(), lane: self.lane });
         finding.message = match self.reach {
             Some(reach) if check != Check::Init => {
@@ -311,8 +318,8 @@ impl Note {
         };
         if let Some(other) = self.other {
             let offset = u64::from(other.offset);
-            let pc = watch.image.map_or(offset, |image| self.entry.wrapping_add(offset).wrapping_sub(image));
-            let place = Place { kernel: Some(watch.kernel.clone()), pc, offset: Some(offset), ..Place::default() };
+            let pc = launch.image.map_or(offset, |image| self.entry.wrapping_add(offset).wrapping_sub(image));
+            let place = Place { kernel: Some(launch.kernel.to_owned()), pc, offset: Some(offset), ..Place::default() };
             let group = other.group.unwrap_or(self.group);
             if self.early.is_some() {
                 let message = "the result is that of".into();

@@ -4,8 +4,8 @@
 //! The rules and the counters are the static check's ([`vkfd_lint::live`]).
 
 use super::codes::Codes;
-use super::engine::Seen;
 use super::note::{Notes, Rule};
+use super::seen::Seen;
 use vkfd_lint::live::Live;
 use vkfd_sabotage::{process, Switch};
 

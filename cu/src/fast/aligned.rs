@@ -11,10 +11,10 @@
 //! A sparse A has two of each four elements of its rows; their places are two bits each in a word
 //! of the lane that has them. D is also the addend.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
 use super::matrix::sum_source;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::{matrix_shape, Element, Kind, MatrixShape};
 use vkfd_isa::{Inst, Mods, Target};
 

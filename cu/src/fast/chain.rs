@@ -7,11 +7,8 @@
 //! left, so that execution can begin in the middle.
 
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step, ROW};
+use super::step::{Chained, Cx, Flow, Operands, Run, Step, ROW};
 use vkfd_isa::Op;
-
-/// Numbers of rows: the destination's, the sources'. A source in a scalar register has that one's.
-pub(super) type Operands = [u16; 4];
 
 /// The operands of a step, if it can be in a chain.
 pub(super) fn operands(step: &Step) -> Option<Operands> {
@@ -26,22 +23,6 @@ pub(super) fn operands(step: &Step) -> Option<Operands> {
         };
     }
     Some(operands)
-}
-
-/// The handler of a chain.
-#[derive(Clone, Copy)]
-pub(super) struct Chained {
-    pub(super) run: Run,
-    /// Which source is in a scalar register; 0: none.
-    scalar: u8,
-}
-
-#[cfg(debug_assertions)]
-impl Chained {
-    /// No source is in a scalar register.
-    pub(super) fn in_rows(self) -> bool {
-        self.scalar == 0
-    }
 }
 
 /// The handler of chains of an operation, if its source `kind - 1` is in a scalar register (0: none

@@ -3,8 +3,7 @@
 //! ones.
 
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step};
-use super::wide::{CONSTANT, IN_ROWS, TO_EXEC};
+use super::step::{Cx, Flow, Run, Step, CONSTANT, IN_ROWS, TO_EXEC};
 use vkfd_isa::{Op, Operand};
 
 /// A comparison.

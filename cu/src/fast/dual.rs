@@ -7,11 +7,12 @@
 //! ([`Undo`]), because the reference engine executes both halves. A step in front of two FMAs does
 //! both in the ordinary case, and keeps the results in registers until both can be stored.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
+use super::operation::LOW;
 use super::prepare;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Source, Step, Undo, ROW};
-use super::vector::LOW;
+use super::step::{Cx, Flow, Place, Run, Source, Step, Undo, ROW};
+use super::vop;
 use vkfd_isa::{Inst, Op, Operand};
 
 /// The temporary row that has the first destination as it was.
@@ -106,8 +107,8 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let conflict = reads(second, first);
     let keeps = conflict || !is_sure(second.op);
     let (mut one, mut two) = (Vec::new(), Vec::new());
-    builder.vector(first, place, &mut one)?;
-    builder.vector(second, place, &mut two)?;
+    vop::translate(builder, first, place, &mut one)?;
+    vop::translate(builder, second, place, &mut two)?;
     let (copy, kept) = builder.constants.temporary(COPY);
     for step in &mut two {
         if keeps {

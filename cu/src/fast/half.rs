@@ -5,11 +5,10 @@
 //! that is the nearest half, for single precision has more than twice the bits. A fused product and
 //! sum is first rounded to odd.
 
+use super::operation::{Binary, Check, Compare, Of, Ternary, Unary};
 use super::ops::{comparisons, one, operations, zero, Shape};
 use super::simd::Simd;
-use super::vector::{
-    binary_run, compare_run, ternary_run, unary_run, Binary, Check, Compare, Handler, Of, Ternary, Unary,
-};
+use super::vector::{binary_run, compare_run, ternary_run, unary_run, Handler};
 use vkfd_isa::Op;
 
 const LOW: u32 = 0xffff;
@@ -332,7 +331,7 @@ pub(super) mod pairs {
 
     /// The shape and handler of an operation on both halves, with all sources in rows.
     pub(in crate::fast) fn handler(op: Op, avx2: bool) -> Option<(Shape, Handler)> {
-        plain(op, avx2, super::super::vector::ROWS)
+        plain(op, avx2, super::super::operation::ROWS)
     }
 
     /// The same, with source `kind - 1` in a scalar register.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Steps between scalar registers and lanes: first and chosen lanes, counts of lanes.
 
-use super::block::{Builder, Place};
-use super::step::{Cx, Flow, Source, Step, ROW};
+use super::builder::Builder;
+use super::step::{Cx, Flow, Place, Source, Step, ROW};
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
 /// Spoils a result, in both halves: lane 5 of a row, a scalar register if `imm` is 1, SCC if it is

@@ -13,9 +13,9 @@
 //! reference engine's, as is whatever has a NaN in the result. Single and double precision are
 //! chains of fused operations.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::{inline_float, matrix_shape, Element, Kind};
 use std::mem::MaybeUninit;
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};

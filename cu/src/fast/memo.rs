@@ -5,9 +5,10 @@
 //! arithmetic of their own. Entries are words that any thread may fill: all of them would write the
 //! same.
 
+use super::operation::{Check, Unary};
 use super::ops::Shape;
 use super::simd::Simd;
-use super::vector::{unary_run, Check, Handler, Unary};
+use super::vector::{unary_run, Handler};
 use crate::reference;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vkfd_isa::{Op, Target};

@@ -6,12 +6,12 @@
 //! engine's. gfx900's operations do not fuse, and know no denormals, of singles and of halves.
 //! `imm` has a bit for each source that was a half.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
+use super::operation::vectors;
 use super::prepare::{self, Part};
 use super::rest::Lost;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step, ROW};
-use super::vector::vectors;
+use super::step::{Cx, Flow, Place, Run, Step, ROW};
 use crate::reference::Kind;
 use vkfd_isa::{Inst, Mods, Op};
 

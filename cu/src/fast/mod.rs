@@ -2,20 +2,24 @@
 //! The fast engine: pre-decoded blocks, all lanes of a wave at once.
 //!
 //! Machine code is decoded once into blocks of steps: a handler and where its operands are.
-//! Handlers do 64 lanes by vectors of eight; they exist in two forms, for AVX2 and for any
-//! processor, that give the same bits. What has no handler, and what a handler finds too hard
-//! (NaNs, another rounding, an access that misses), the reference engine executes; so this engine
-//! is complete, and the reference is right where they differ, which the lock-step tests would show.
+//! Handlers do 64 lanes by vectors of eight. They exist in two forms, for AVX2 and for any
+//! processor, that give the same bits. The reference engine executes an instruction without a
+//! handler, and one that a handler finds too hard (NaNs, another rounding, an access that misses).
+//! So this engine is complete. Lock-step tests compare both engines; where they differ, the
+//! reference is right.
 //!
-//! The code is compared with what was decoded when the instruction cache was invalidated or the
-//! code lies elsewhere. The gate is asked for at the begin of each block.
+//! After the instruction cache was invalidated, and where code lies elsewhere than before, a
+//! block's code is compared with the words that were decoded. The gate is asked for at the begin of
+//! each block.
 //!
 //! | module | |
 //! |---|---|
-//! | `step`, `block`, `constants` | pre-decoded instructions |
+//! | `layout`, `step`, `constants` | where waves have their registers; pre-decoded instructions |
+//! | `code`, `block` | code as it was fetched, and a straight piece of steps |
 //! | `budget` | how many bytes of them are kept |
+//! | `builder`, `translators` | from an instruction to its steps: its sources, and its translator |
 //! | `simd`, `avx2` | vectors of eight lanes |
-//! | `vector`, `ops` | shapes of handlers for operations of 32 bits, and the operations |
+//! | `operation`, `vector`, `ops` | operations of 32 bits: what one is, shapes of handlers, all of them |
 //! | `chain`, `sum` | FMAs one after another; sums of 64 bits in two instructions |
 //! | `rest` | what handlers leave: NaNs, another MODE |
 //! | `half`, `packed`, `mix` | operations of 16 bits, on both halves of a word, and of mixed precision |
@@ -30,12 +34,12 @@
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
 //! | `scalar` | SALU and branches |
 //! | `seam` | the world, as the reference engine gets it |
-//! | [`native`] | translated code among the steps of hot blocks |
+//! | [`native`], `region` | the translator, and its code among the steps of hot blocks |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
-//! The reference engine keeps what compilers hardly write, and what costs more than its decoding:
-//! scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0, fields of
-//! MODE, messages, sleeping, sums of distances over 64 bits, cube maps.
+//! The reference engine keeps rare operations, and those that cost more than their decoding. These
+//! are scalar stores and atomics, formatted buffers, `ds_*_src2`, registers found through M0,
+//! fields of MODE, messages, sleeping, sums of distances over 64 bits, and cube maps.
 //!
 //! Decoded code is bounded in bytes ([`CodeBudget`]): an engine that has used up its part forgets
 //! all of it, and decodes again what it runs.
@@ -49,24 +53,30 @@ mod aligned;
 mod avx2;
 mod block;
 mod budget;
+mod builder;
 mod cache;
 mod chain;
+mod code;
 mod compare64;
 mod constants;
 mod dual;
 mod function;
 mod half;
 mod lane;
+mod layout;
 mod matrix;
 mod memo;
 mod memory;
 mod mix;
 #[cfg(target_arch = "x86_64")]
 pub mod native;
+mod operation;
 mod ops;
 mod packed;
 mod pair;
 mod prepare;
+#[cfg(target_arch = "x86_64")]
+mod region;
 mod rest;
 mod saturate;
 mod scalar;
@@ -74,8 +84,11 @@ mod seam;
 mod shift64;
 mod simd;
 mod special;
+#[cfg(debug_assertions)]
+mod spoil;
 mod step;
 mod sum;
+mod translators;
 mod unfused;
 mod vector;
 mod vop;
@@ -87,11 +100,13 @@ use crate::group::Group;
 use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Detour, World};
-use block::{Block, Code, Grain, Layout};
+use block::Block;
 use budget::Held;
 pub use budget::{CodeBudget, OWN_CODE};
 use cache::Cache;
+use code::Code;
 use constants::Constants;
+use layout::{Grain, Layout};
 use seam::Seam;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -142,9 +157,9 @@ pub struct Engine {
     slow: Box<[u64]>,
 }
 
-// SAFETY: the pointers of `recent` are to the engine's own blocks, those in blocks to its own
-// constants and to the block's own steps: they move with it, on the heap, and only its thread uses
-// them.
+// SAFETY: the pointers of `recent` lead to the engine's own blocks. Those in blocks lead to its own
+// constants and to the block's own steps. All of that moves with the engine, on the heap, and only
+// its thread uses it.
 unsafe impl Send for Engine {}
 
 impl Blocks {
@@ -228,7 +243,7 @@ impl Blocks {
             return;
         }
         let before = block.bytes();
-        native.translate(block, &self.sabotage);
+        region::translate(native, block, &self.sabotage);
         self.held.take(block.bytes().saturating_sub(before));
         self.held.give(before.saturating_sub(block.bytes()));
     }
@@ -352,7 +367,7 @@ impl Engine {
     /// Has hot blocks translated from now on; whether the processor has what that takes.
     #[cfg(target_arch = "x86_64")]
     pub fn translate(&mut self, how: native::Translation) -> bool {
-        self.blocks.native = native::Native::new(how).map(Box::new);
+        self.blocks.native = region::translator(how).map(Box::new);
         self.blocks.native.is_some()
     }
 
@@ -371,11 +386,11 @@ impl Engine {
     /// Whether there is a handler for an instruction of waves like this one.
     pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
         let Blocks { avx2, constants, .. } = &mut self.blocks;
-        let mut builder = block::Builder { layout: Layout::of(wave, Grain::Whole), avx2: *avx2, constants };
+        let mut builder = builder::Builder { layout: Layout::of(wave, Grain::Whole), avx2: *avx2, constants };
         let mut steps = Vec::new();
-        builder.steps(inst, block::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
+        translators::translate(&mut builder, inst, step::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
         // What needs no step does nothing.
-        steps.last().is_none_or(|step| !std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run))
+        steps.last().is_none_or(|step| !step.is_left)
     }
 
     /// How often the reference engine had to execute each operation.
@@ -417,7 +432,7 @@ impl Engine {
         if let Exit::Decode { done: instructions } = &mut exit {
             *instructions = u32::try_from(done).unwrap_or(u32::MAX);
         }
-        // Another thread may go on with the wave, or look at what it stored.
+        // Another thread may go on with the wave, or look at its stores.
         self.cache.settle();
         world.retired(done);
         if std::mem::take(&mut self.cache.wrote) {
@@ -530,7 +545,8 @@ enum End {
     Exit(Exit),
 }
 
-/// Runs a block; the wave's program counter is where it goes on. `done` counts its instructions.
+/// Runs a block, and leaves the wave's program counter at the next one. `done` counts its
+/// instructions.
 fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
     cx.pc = block.pc;
     let mut step = block.steps.as_ptr();
@@ -602,7 +618,7 @@ fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
         inst.format,
         Format::Smem | Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf
     );
-    if std::ptr::fn_addr_eq(step.run, scalar::slow as step::Run) {
+    if step.is_left {
         Detour::NoHandler
     } else if is_memory {
         Detour::Access

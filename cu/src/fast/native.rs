@@ -1,57 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Translated code among a block's steps: how it is asked for, entered and checked.
-//!
-//! A block that ran [`HOT`] times is translated (`vkfd_translate`). Each region replaces the first
-//! step of its instructions. That step's own handler stays beside it, for waves whose MODE is not
-//! the usual one, and for a load that misses. So a region does all of its instructions, or the
-//! handlers do. When a store misses, the handlers go on with it. A loop is left after a chunk of
-//! rounds, and its block is run again: the budget and the gate are asked between chunks.
-//!
-//! Regions are part of their block: they go when its code has changed, or when the engine forgets.
-//! They are made where blocks are decoded, outside of the gate.
-//!
-//! A checked engine runs each region twice, and the second time the reference engine has its
-//! instructions. It compares all registers, counts what differs, and goes on with the reference's.
+//! An engine's translator: its settings, its report, and what its checks have found.
+//! [`super::region`] has its code among the steps of blocks.
 
-use super::block::{Block, Layout};
-use super::cache::{PAGE, SITES};
-use super::step::{Cx, Flow, Run, Step};
-use super::Seam;
-use crate::reference::{self, Function};
 use crate::wave::Row;
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::time::{Duration, Instant};
-use vkfd_isa::{Inst, Op, Operand};
-use vkfd_sabotage::Switches;
-use vkfd_translate::{arena::Arena, Accessing, Context, Left, Mending, Region, Registers, ROUNDS};
+use std::time::Duration;
+use vkfd_isa::Op;
+use vkfd_translate::{arena::Arena, Context};
 pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
 
-/// O_NOFOLLOW, as Linux has it on x86-64.
-const NO_FOLLOW: i32 = 0o400_000;
 /// So often a block runs before it is translated.
 const HOT: u32 = 50;
-
-impl Registers for Layout {
-    fn lanes(&self) -> u8 {
-        self.lanes
-    }
-
-    fn row(&self, operand: Operand) -> Option<u16> {
-        Layout::row(self, operand, 1).and_then(|row| row.try_into().ok())
-    }
-
-    fn scalar(&self, operand: Operand, words: u8) -> Option<u8> {
-        Layout::scalar(self, operand, words)
-    }
-
-    fn mask(&self, operand: Operand) -> Option<u8> {
-        Layout::mask(self, operand)
-    }
-}
 
 /// What an engine has translated, and what it has not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,26 +96,10 @@ impl Translation {
     }
 }
 
-/// A region in a block.
-pub(super) struct Entry {
-    region: Region,
-    /// The handler of the step that it stands for.
-    plain: Run,
-    /// The step behind its instructions.
-    behind: *const Step,
-    /// Its instructions, which are the block's.
-    insts: *const [Inst],
-    /// Bytes from the block's begin to its first instruction.
-    offset: u64,
-    /// Rounds that were done, and lanes that were loaded singly and loads that missed.
-    rounds: Cell<u32>,
-    singles: Cell<u32>,
-}
-
 /// An engine's translator.
 pub(super) struct Native {
     pub(super) how: Translation,
-    arena: Arena,
+    pub(super) arena: Arena,
     pub(super) context: Box<Context>,
     pub(super) check: Check,
     pub(super) report: Report,
@@ -167,17 +110,18 @@ pub(super) struct Native {
 /// Registers of a wave before and behind a region.
 #[derive(Default)]
 pub(super) struct Check {
-    before: Vec<Row>,
-    behind: Vec<Row>,
+    pub(super) before: Vec<Row>,
+    pub(super) behind: Vec<Row>,
     pub(super) found: Differences,
 }
 
 impl Native {
-    pub(super) fn new(how: Translation) -> Option<Native> {
+    /// `context`: how its code reaches the wave that it runs for.
+    pub(super) fn new(how: Translation, context: Box<Context>) -> Option<Native> {
         vkfd_translate::is_exact(how.width).then(|| Native {
             how,
             arena: Arena::default(),
-            context: Context::new(load, mend, access),
+            context,
             gave_up: false,
             check: Check::default(),
             report: Report::default(),
@@ -187,401 +131,5 @@ impl Native {
     /// Forgets the code that is being filled in; the rest goes with the blocks.
     pub(super) fn forget(&mut self) {
         self.arena.clear();
-    }
-
-    /// Translates a block. Its steps do not move.
-    pub(super) fn translate(&mut self, block: &mut Block, sabotage: &Switches) {
-        let begun = Instant::now();
-        for entry in std::mem::take(&mut block.regions) {
-            if let Some(step) = block.steps.iter_mut().find(|step| std::ptr::eq(step.region, &raw const *entry)) {
-                (step.run, step.region) = (entry.plain, std::ptr::null());
-            }
-        }
-        let accesses = match (block.plain_accesses.get(), self.how.is_checked) {
-            (true, _) => Accesses::None,
-            // What is stored cannot be stored twice.
-            (false, true) => Accesses::Loads,
-            (false, false) => self.how.accesses,
-        };
-        let how = (self.how.width, accesses);
-        let refused = &mut self.report.refused;
-        let note = |op, why| *refused.entry((op, why)).or_default() += 1;
-        let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut self.arena, sabotage, note);
-        if self.how.is_checked {
-            // Also of blocks of other layouts.
-            let rows = self.check.before.len().max(block.layout.rows);
-            self.check.before.resize(rows, Row::ZERO);
-            self.check.behind.resize(rows, Row::ZERO);
-        }
-        self.report.blocks += 1;
-        self.report.instructions += block.insts.len() as u64;
-        for region in regions {
-            self.report.translated += region.insts.len() as u64;
-            self.report.bytes += region.bytes() as u64;
-            if self.how.perf_map {
-                list(&region, block.pc);
-            }
-            enter_at(block, region);
-        }
-        self.report.time += begun.elapsed();
-    }
-}
-
-/// Adds a region to the list that perf reads. Without the file its samples have no names: no harm.
-fn list(region: &Region, pc: u64) {
-    let path = format!("/tmp/perf-{}.map", std::process::id());
-    let mut options = std::fs::OpenOptions::new();
-    // /tmp is everybody's: a link there is not followed.
-    options.create(true).append(true).custom_flags(NO_FOLLOW);
-    let Ok(mut file) = options.open(path) else { return };
-    for (what, address, bytes) in region.code() {
-        let from = region.insts.start;
-        let _ = writeln!(file, "{address:x} {bytes:x} vkfd-{what}-{pc:x}+{from}");
-    }
-}
-
-/// Has a region replace its instructions.
-fn enter_at(block: &mut Block, region: Region) {
-    let range = region.insts.clone();
-    let steps = block.steps.as_mut_slice();
-    // Instructions that do nothing have no step.
-    let inside = |step: &Step| range.contains(&(step.inst as usize));
-    let Some(first) = steps.iter().position(inside) else { return };
-    let behind = steps.iter().skip(first).position(|step| !inside(step)).map(|count| first + count);
-    let (Some(behind), Some(insts)) = (behind.and_then(|at| steps.get(at)), block.insts.get(range.clone())) else {
-        return;
-    };
-    let offset: u64 = block.insts.iter().take(range.start).map(|inst| u64::from(inst.bytes)).sum();
-    let behind: *const Step = behind;
-    let step = &mut steps[first];
-    let (rounds, singles) = (Cell::new(0), Cell::new(0));
-    let entry = Box::new(Entry { region, plain: step.run, behind, insts, offset, rounds, singles });
-    step.run = enter;
-    step.region = &raw const *entry;
-    block.regions.push(entry);
-}
-
-impl Entry {
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Entry>() + self.region.bytes()
-    }
-}
-
-/// Runs a region, or the handlers if it cannot be.
-unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
-    // SAFETY: the block has its entries as long as its steps.
-    let entry = unsafe { &*step.region };
-    let region = &entry.region;
-    if cx.native.is_null() || region.needs_mode && !cx.plain || region.has_doubles && !cx.wide {
-        // SAFETY: the step's own handler.
-        return unsafe { (entry.plain)(step, cx) };
-    }
-    let length = entry.insts.len() as u64;
-    let limit = u32::try_from((cx.left / length.max(1)).clamp(1, ROUNDS.into())).unwrap_or(1);
-    // SAFETY: the engine's, which nothing else uses while blocks run.
-    let native = unsafe { &mut *cx.native };
-    // SAFETY: as above.
-    let left = unsafe {
-        if native.how.is_checked {
-            twice(entry, native, cx, limit)
-        } else {
-            run(entry, native, cx, limit)
-        }
-    };
-    match left {
-        Left::Missed => {
-            // SAFETY: the step's own handler; nothing was done.
-            unsafe { (entry.plain)(step, cx) }
-        }
-        Left::Stored { rounds, at } => {
-            cx.rounds = rounds + 1;
-            let inst = entry.region.insts.start + at;
-            let mut next = step;
-            // SAFETY: the block's steps, of which one has the store.
-            unsafe {
-                while next.inst as usize != inst {
-                    next = &*next.next;
-                }
-                (next.run)(next, cx)
-            }
-        }
-        Left::Done { rounds, again } if entry.region.looped => {
-            cx.rounds = rounds;
-            let bytes: u64 = if again { 0 } else { block_bytes(entry) };
-            cx.next = cx.pc.wrapping_add(bytes);
-            Flow::Jump
-        }
-        Left::Done { .. } => {
-            // SAFETY: a step of the block, which is not its last one.
-            unsafe {
-                let next = &*entry.behind;
-                (next.run)(next, cx)
-            }
-        }
-    }
-}
-
-/// Bytes of a region's instructions.
-fn block_bytes(entry: &Entry) -> u64 {
-    // SAFETY: the block's own instructions, which do not move.
-    unsafe { &*entry.insts }.iter().map(|inst| u64::from(inst.bytes)).sum()
-}
-
-unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Left {
-    let context = &mut *native.context;
-    context.scc = cx.wave.scc.into();
-    let (rows, scalars) = (cx.rows, cx.scalars);
-    context.user = (&raw mut *cx).cast();
-    context.set_lds(&mut cx.group.lds);
-    context.forget_pages(cx.cache.openings);
-    // SAFETY: the wave's registers are as the block's layout has them, for which the region was
-    // made. The functions get what runs the wave.
-    let left = unsafe { entry.region.run(context, rows, scalars, limit) };
-    cx.wave.scc = context.scc & 1 != 0;
-    let mut singles = context.take_calls();
-    cx.cache.moved += u64::from(entry.region.lane_bytes) * context.take_lanes();
-    cx.cache.wrote |= entry.region.stores && left != Left::Missed;
-    match left {
-        Left::Done { rounds, .. } => {
-            entry.rounds.set(entry.rounds.get().saturating_add(rounds));
-        }
-        Left::Missed | Left::Stored { .. } => singles += MISS,
-    }
-    if singles != 0 {
-        entry.singles.set(entry.singles.get().saturating_add(singles));
-        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get() / FREE);
-    }
-    left
-}
-
-/// So many strips a region may load lane by lane in any case; after that, one for four rounds.
-/// More cost what the region gains.
-const SINGLES: u32 = 256;
-/// Rounds that pay for one such strip.
-const FREE: u32 = 4;
-/// What a miss counts for.
-const MISS: u32 = 4;
-
-/// Runs a region, has the reference engine do the same, and compares.
-unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Left {
-    let mut check = std::mem::take(&mut native.check);
-    let (scalar, scc) = (cx.wave.scalar, cx.wave.scc);
-    for (copy, row) in check.before.iter_mut().zip(&cx.wave.rows) {
-        *copy = *row;
-    }
-    // SAFETY: the caller's.
-    let left = unsafe { run(entry, native, cx, limit) };
-    let Left::Done { rounds, again } = left else {
-        native.check = check;
-        return left;
-    };
-    let after = (cx.wave.scalar, cx.wave.scc);
-    for (copy, row) in check.behind.iter_mut().zip(&cx.wave.rows) {
-        *copy = *row;
-    }
-    let put_back = |cx: &mut Cx, check: &Check| {
-        for (row, copy) in cx.wave.rows.iter_mut().zip(&check.before) {
-            *row = *copy;
-        }
-        (cx.wave.scalar, cx.wave.scc) = (scalar, scc);
-        cx.refresh();
-    };
-    put_back(cx, &check);
-    // SAFETY: the block's own instructions.
-    let insts = unsafe { &*entry.insts };
-    let pc = cx.wave.pc;
-    for _ in 0..rounds {
-        cx.wave.pc = cx.pc.wrapping_add(entry.offset);
-        for inst in insts {
-            if reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world)).is_err() {
-                // Memory went meanwhile: the handlers find out.
-                put_back(cx, &check);
-                cx.wave.pc = pc;
-                native.check = check;
-                return Left::Missed;
-            }
-        }
-    }
-    let back = cx.wave.pc == cx.pc.wrapping_add(entry.offset);
-    cx.wave.pc = pc;
-    cx.refresh();
-    let lanes = usize::from(cx.wave.lanes);
-    let rows = cx.wave.rows.iter().zip(&check.behind).position(|(one, two)| one.0[..lanes] != two.0[..lanes]);
-    let scalars = cx.wave.scalar.iter().zip(&after.0).position(|(one, two)| one != two);
-    let flow = entry.region.looped && back != again;
-    check.found.checked += 1;
-    if rows.is_some() || scalars.is_some() || cx.wave.scc != after.1 || flow {
-        check.found.wrong += 1;
-        if check.found.first.is_none() {
-            let ops: Vec<&str> = insts.iter().map(|inst| inst.op.name()).collect();
-            let at = cx.pc.wrapping_add(entry.offset);
-            let text = format!("{at:#x}: row {rows:?}, scalar {scalars:?}, branch {flow}, of {}", ops.join(" "));
-            check.found.first = Some(text);
-        }
-    }
-    native.check = check;
-    Left::Done { rounds, again: if entry.region.looped { back } else { again } }
-}
-
-/// A scalar load within a page.
-unsafe extern "sysv64" fn load(user: *mut c_void, va: u64, words: u32, to: *mut u32) -> u32 {
-    // SAFETY: what `run` has set, which lives until the region is left. It is not used meanwhile.
-    let cx = unsafe { &mut *user.cast::<Cx>() };
-    let mut room = [0u32; 16];
-    let bytes = 4 * words.min(16) as usize;
-    if va % PAGE + bytes as u64 > PAGE {
-        return 0;
-    }
-    let Some(from) = cx.cache.page(cx.world, va, false) else { return 0 };
-    // SAFETY: a span while the gate is open, and room for as many words.
-    if unsafe { vkfd_raw::copy(room.as_mut_ptr().cast(), from, bytes) }.is_err() {
-        return 0;
-    }
-    // SAFETY: scalar registers that the region checked.
-    unsafe { std::ptr::copy_nonoverlapping(room.as_ptr(), to, bytes / 4) };
-    1
-}
-
-/// Whether FLAT has one of its apertures at a page, or so near that an offset leads there.
-fn is_aside(cx: &Cx, page: u64) -> bool {
-    [page.wrapping_sub(2 * PAGE), page.wrapping_add(3 * PAGE)].into_iter().any(|va| {
-        let high = (va >> 32) as u32;
-        high == cx.group.apertures.shared || high == cx.group.apertures.private
-    })
-}
-
-/// The page of an address, and a prefetch of the next access, if the last three had one stride from
-/// page to page.
-fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
-    let (va, flat, write) = (access.base, access.flat != 0, access.kind == Accessing::PAGE_TO_WRITE);
-    let page = va & !(PAGE - 1);
-    if flat && is_aside(cx, page) {
-        return None;
-    }
-    let host = cx.cache.page(cx.world, page, write)?;
-    (access.page, access.host) = (Accessing::tag(page, flat, write), host);
-    let site = &mut cx.cache.sites[access.site as usize % SITES];
-    let (last, stride) = *site;
-    let now = va.wrapping_sub(last);
-    *site = (va, now);
-    if now == stride && now.wrapping_add(PAGE) > 2 * PAGE {
-        let next = va.wrapping_add(now);
-        if let Some(host) = cx.cache.page(cx.world, next, write) {
-            vkfd_raw::prefetch_lines(host, 4 * access.words as usize, write);
-        }
-    }
-    Some(())
-}
-
-/// A strip's load of memory, or its store to memory or LDS, lane by lane.
-unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
-    // SAFETY: as in `mend`.
-    let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
-    if access.kind == Accessing::ADD_LDS {
-        add_local(cx, access);
-        return 1;
-    }
-    if let Accessing::PAGE | Accessing::PAGE_TO_WRITE = access.kind {
-        return page(cx, access).is_some().into();
-    }
-    access.calls += 1;
-    if access.kind == Accessing::STORE_LDS {
-        return store_local(cx, access).is_some().into();
-    }
-    let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
-    let bytes = 4 * words as u64;
-    // Pieces of one word, or of two.
-    let piece = if words % 2 == 0 { 8 } else { 4 };
-    let each = 4 * words / piece;
-    let mut pointers = [std::ptr::null_mut::<u8>(); 48];
-    let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
-    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
-        let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
-        let va = access.base.wrapping_add(address);
-        let page = va & !(PAGE - 1);
-        if page != last {
-            if flat && is_aside(cx, page) {
-                return 0;
-            }
-            let Some(found) = cx.cache.page(cx.world, page, write) else { return 0 };
-            (last, host) = (page, found);
-            if count == 0 {
-                (access.page, access.host) = (Accessing::tag(page, flat, write), host);
-            }
-        }
-        if va - page + bytes > PAGE {
-            return 0;
-        }
-        for at in 0..each {
-            pointers[count] = host.wrapping_add((va - page) as usize + at * piece);
-            count += 1;
-        }
-    }
-    let mut moved = [0u32; 64];
-    let lanes = access.lanes;
-    let active = || (0..16).filter(move |lane| lanes >> lane & 1 != 0);
-    if write {
-        for (lane, moved) in active().zip(moved.chunks_exact_mut(words)) {
-            moved.iter_mut().zip(&access.result).for_each(|(word, row)| *word = row[lane]);
-        }
-        // SAFETY: pointers of spans while the gate is open; all lanes' words are there.
-        return unsafe { vkfd_raw::store_each(moved.as_ptr().cast(), &pointers[..count], piece) }.is_ok().into();
-    }
-    // SAFETY: pointers of spans while the gate is open; there is room for all lanes.
-    if unsafe { vkfd_raw::load_each(moved.as_mut_ptr().cast(), &pointers[..count], piece) }.is_err() {
-        return 0;
-    }
-    for (lane, words) in active().zip(moved.chunks_exact(words)) {
-        for (word, result) in words.iter().zip(&mut access.result) {
-            result[lane] = *word;
-        }
-    }
-    1
-}
-
-/// A strip's store to LDS, in the order of lanes.
-fn store_local(cx: &mut Cx, access: &Accessing) -> Option<()> {
-    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
-        let from = access.low[lane].wrapping_add(access.base as u32);
-        for (word, row) in (0..access.words).zip(&access.result) {
-            let at = from.wrapping_add(access.place(word)) as usize;
-            cx.group.lds.get_mut(at..at.checked_add(4)?)?.copy_from_slice(&row[lane].to_le_bytes());
-        }
-    }
-    Some(())
-}
-
-/// A strip's sums of words in LDS, in the order of lanes.
-fn add_local(cx: &mut Cx, access: &Accessing) {
-    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
-        let at = access.low[lane].wrapping_add(access.base as u32) as usize;
-        let end = at.saturating_add(4);
-        if let Some(word) = cx.group.lds.get_mut(at..end).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
-            *word = u32::from_le_bytes(*word).wrapping_add(access.result[0][lane]).to_le_bytes();
-        }
-    }
-}
-
-/// Lanes that vectors have left, by the reference engine's function.
-unsafe extern "sysv64" fn mend(user: *mut c_void, mending: *mut Mending) {
-    // SAFETY: as in `load`; the context's own, which code uses only before and behind this.
-    let (cx, mending) = unsafe { (&mut *user.cast::<Cx>(), &mut *mending) };
-    let Some(&op) = Op::ALL.get(mending.op as usize) else { return };
-    let words = |mending: &Mending, lane: usize| mending.sources.map(|source| source[lane]);
-    let lanes = mending.lanes;
-    let active = (0..16).filter(|lane| lanes >> lane & 1 != 0);
-    mending.out = 0;
-    if op == Op::VDivScaleF32 {
-        for lane in active {
-            let (value, bit) = reference::div_scale32(cx.wave.mode, words(mending, lane));
-            mending.result[lane] = value;
-            mending.out |= u32::from(bit) << lane;
-        }
-        return;
-    }
-    let Some(function) = Function::of(op) else { return };
-    for lane in active {
-        let value = function.lane(cx.wave, lane, mending.inward.into(), words(mending, lane), false);
-        mending.result[lane] = value as u32;
     }
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector operations of 32 bits, on eight lanes, and which handler an instruction gets.
 
+use super::operation::{Binary, Carry, Check, Compare, Of, Ternary, Unary};
 use super::simd::{Simd, QUIET};
-use super::vector::{
-    binary_run, carry_run, compare_run, ternary_run, unary_run, Binary, Carry, Check, Compare, Handler, Of, Ternary,
-    Unary,
-};
+use super::vector::{binary_run, carry_run, compare_run, ternary_run, unary_run, Handler};
 use crate::reference::{Kind, Kinds};
 use vkfd_isa::Op;
 

@@ -2,14 +2,15 @@
 //! Packed operations on halves, with the halves of the sources that the instruction chooses and
 //! negates.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
 use super::half::pairs;
+
+use super::operation::{Check, Ternary};
 use super::ops::{self, Shape};
 use super::prepare::Part;
 use super::simd::Simd;
-use super::step::{Step, ROW};
-use super::vector::{self, Check, Ternary};
-use super::{function, saturate, unfused};
+use super::step::{Place, Step, ROW};
+use super::{function, operation, saturate, unfused, vector};
 use crate::reference::{kinds, Kind};
 use vkfd_isa::{Extension, Inst, Op};
 
@@ -70,8 +71,8 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let dot = matches!(inst.op, Op::VDot2F32F16 | Op::VDot2F32Bf16 | Op::VDot2I32I16 | Op::VDot2U32U16);
     let (shape, handler) = match inst.op {
         Op::VDot2F32F16 => (Shape::Ternary, unfused::dot2(builder.avx2)?),
-        Op::VDot2F32Bf16 => function::handler(inst.op, vector::ROWS)?,
-        _ if inst.mods.clamp => saturate::handler(inst.op, builder.avx2, vector::ROWS)?,
+        Op::VDot2F32Bf16 => function::handler(inst.op, operation::ROWS)?,
+        _ if inst.mods.clamp => saturate::handler(inst.op, builder.avx2, operation::ROWS)?,
         _ if dot => ops::dot2(inst.op, builder.avx2)?,
         _ => pairs::handler(inst.op, builder.avx2)?,
     };

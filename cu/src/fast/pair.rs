@@ -5,12 +5,13 @@
 //! sign that `neg` and `neg_hi` turn. Compilers write such forms for every number that all lanes
 //! share. The plain form, low with low and high with high, has a handler of its own.
 
-use super::block::{constant32, Builder, Place};
+use super::builder::Builder;
+use super::layout::constant32;
+use super::operation::vectors;
 use super::prepare;
 use super::rest::Lost;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use super::vector::vectors;
+use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use vkfd_isa::{Extension, Inst, Mods, Op, Operand};
 
 /// An operation on singles.

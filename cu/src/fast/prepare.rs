@@ -7,10 +7,9 @@
 //! register. DPP leaves lanes out: EXEC is without them until the operation is done. [`Cx::saved`]
 //! has the program's EXEC, also for the reference engine if a handler gives up.
 
-use super::block::Place;
+use super::operation::{low_nan, vectors};
 use super::simd::Simd;
-use super::step::{Cx, Flow, Step};
-use super::vector::{low_nan, vectors};
+use super::step::{Cx, Flow, Place, Step};
 use vkfd_isa::Operand;
 
 /// A part of a source, and modifiers.

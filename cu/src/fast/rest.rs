@@ -9,9 +9,9 @@
 //! Vectors are for a MODE with IEEE, in which NaNs become quiet. Without it every lane is computed
 //! by the function, because a signalling NaN passes as it is.
 
+use super::operation::{low_nan, tiny, vectors, Binary, Check, Ternary, Unary, LEAST};
 use super::simd::{Simd, QUIET};
 use super::step::{Cx, Flow, Run, Step};
-use super::vector::{low_nan, tiny, vectors, Binary, Check, Ternary, Unary, LEAST};
 use crate::reference::Function;
 use crate::wave::{Mode, Row};
 use std::marker::PhantomData;
@@ -236,7 +236,7 @@ unsafe fn rest<S: Simd, O: Operation<N>, const N: usize>(step: &Step, cx: &mut C
         for n in 0..N {
             rows[n] = cx.row(step.src[n]);
         }
-        if step.kind != super::vector::ROWS {
+        if step.kind != super::operation::ROWS {
             let n = usize::from(step.kind) - 1;
             scalar = Row([cx.scalar(step.scalar[n]); 64]);
             rows[n] = scalar.0.as_ptr();

@@ -5,9 +5,10 @@
 //! saturate.
 
 use super::half::{low, signed};
+use super::operation::{Binary, Check, Ternary};
 use super::ops::{operations, Shape};
 use super::simd::Simd;
-use super::vector::{binary_run, ternary_run, Binary, Check, Handler, Ternary};
+use super::vector::{binary_run, ternary_run, Handler};
 use vkfd_isa::Op;
 
 /// The sum of the products of parts of `bits` bits.

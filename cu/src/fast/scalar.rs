@@ -4,9 +4,10 @@
 //! Sources are found as rows are, in the scalar registers or at a constant of 64 bits. The last
 //! step of a block jumps.
 
-use super::step::{Cx, Flow, Run, Step};
+use super::builder::Builder;
+use super::step::{Cx, Flow, Place, Run, Step};
 use crate::exit::Exit;
-use vkfd_isa::{Op, Operand};
+use vkfd_isa::{Inst, Op, Operand};
 
 /// Widths of an operation, for the check of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -509,4 +510,31 @@ pub(super) unsafe fn fall(step: &Step, cx: &mut Cx) -> Flow {
 /// What leaves everything to the reference engine.
 pub(super) unsafe fn slow(step: &Step, cx: &mut Cx) -> Flow {
     step.slow(cx)
+}
+
+/// Instructions of the scalar unit.
+pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    let (shape, run) = handler(inst.op)?;
+    let mut step = place.step(run);
+    if shape.dst != 0 {
+        step.dst = builder.layout.scalar(inst.dst, shape.dst)?.into();
+    }
+    if shape.immediate {
+        let tied = if shape.dst == 0 { inst.src[0] } else { inst.dst };
+        // Comparisons with an immediate have their register where the destination would be.
+        let register = [tied, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
+        step.src[0] = builder.scalar_source(register, (1, false))?;
+        step.src[1] = builder.constants.word64(i64::from(inst.imm) as u64);
+    } else {
+        for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
+            let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
+            let signed = index == 0 && matches!(inst.op, Op::SAshrI64 | Op::SBfeI64);
+            step.src[index] = builder.scalar_source(operand, (words, signed))?;
+        }
+        if inst.op == Op::SCallB64 {
+            step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
+        }
+    }
+    steps.push(step);
+    Some(())
 }

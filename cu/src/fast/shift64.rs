@@ -2,10 +2,9 @@
 //! Shifts of 64 bits, by vectors of the low words and of the high ones. Every address that a kernel
 //! computes from a work-item's id has one.
 
+use super::operation::vectors;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step};
-use super::vector::vectors;
-use super::wide::{CONSTANT, IN_ROWS};
+use super::step::{Cx, Flow, Run, Step, CONSTANT, IN_ROWS};
 use vkfd_isa::Op;
 
 /// A shift by up to 63.

@@ -3,12 +3,13 @@
 //! the steps of a division. What is not ordinary (a result near a tie, a quotient far from one) is
 //! the reference engine's function's, lane by lane.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
+use super::operation::{tiny, vectors, Check, Ternary, Unary, LEAST};
 use super::ops::Shape;
 use super::rest::flushed;
 use super::simd::{Simd, INVALID, QUIET};
-use super::step::{Cx, Flow, Step, ROW};
-use super::vector::{ternary_run, tiny, unary_run, vectors, Check, Handler, Ternary, Unary, LEAST};
+use super::step::{Cx, Flow, Place, Step, ROW};
+use super::vector::{ternary_run, unary_run, Handler};
 use crate::reference::{self, Function};
 use vkfd_isa::{Inst, Mods, Op};
 

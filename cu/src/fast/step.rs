@@ -3,20 +3,21 @@
 //!
 //! A step has a handler and the places of its operands. Registers of a source are found by one mask
 //! and one addition: a row of the wave (its offset from the first), or a row of constants (its
-//! address, with no mask). That the wave has the rows is checked when its block is entered;
-//! handlers do not check again.
+//! address, with no mask). A wave's rows are checked when it enters a block, and not by handlers.
 
 use super::cache::Cache;
-use super::chain::{Chained, Operands};
 #[cfg(target_arch = "x86_64")]
-use super::native::{Entry, Native};
-use super::sum::Half;
+use super::native::Native;
 use crate::exit::Exit;
 use crate::group::Group;
 use crate::wave::{Mode, Row, Wave};
 use crate::world::World;
 use std::cell::Cell;
+#[cfg(target_arch = "x86_64")]
+use vkfd_isa::Inst;
 use vkfd_isa::Operand;
+#[cfg(target_arch = "x86_64")]
+use vkfd_translate::Region;
 
 /// Where execution goes after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,59 @@ impl Undo {
     }
 }
 
+/// Numbers of rows: the destination's, the sources'. A source in a scalar register has that one's.
+pub(super) type Operands = [u16; 4];
+
+/// The handler of a chain.
+#[derive(Clone, Copy)]
+pub(super) struct Chained {
+    pub(super) run: Run,
+    /// Which source is in a scalar register; 0: none.
+    pub(super) scalar: u8,
+}
+
+#[cfg(debug_assertions)]
+impl Chained {
+    /// No source is in a scalar register.
+    pub(super) fn in_rows(self) -> bool {
+        self.scalar == 0
+    }
+}
+
+/// What a step does in a sum of 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Half {
+    /// It adds the carry.
+    pub(super) high: bool,
+    pub(super) avx2: bool,
+    /// Which source is in a scalar register; 0: none.
+    pub(super) kind: u8,
+}
+
+/// A part of a block that is translated.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Entry {
+    pub(super) region: Region,
+    /// The handler of the step that it stands for.
+    pub(super) plain: Run,
+    /// The step behind its instructions.
+    pub(super) behind: *const Step,
+    /// Its instructions, which are the block's.
+    pub(super) insts: *const [Inst],
+    /// Bytes from the block's begin to its first instruction.
+    pub(super) offset: u64,
+    /// Rounds that were done, and lanes that were loaded singly and loads that missed.
+    pub(super) rounds: Cell<u32>,
+    pub(super) singles: Cell<u32>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Entry {
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Entry>() + self.region.bytes()
+    }
+}
+
 /// A pre-decoded instruction.
 pub(super) struct Step {
     pub(super) run: Run,
@@ -123,6 +177,9 @@ pub(super) struct Step {
     pub(super) half: Option<Half>,
     /// What it stores may go past the caches: nothing in its block orders it.
     pub(super) past: bool,
+    /// It has no handler: the reference engine executes its instruction. (A function's address says
+    /// nothing of that, since a compiler may make several copies of a function.)
+    pub(super) is_left: bool,
     /// The operands of the chain that begins here, for how many steps, and the step behind them.
     pub(super) chain: *const Operands,
     pub(super) links: u32,
@@ -326,5 +383,52 @@ impl<'a> Cx<'a> {
     }
 }
 
+/// In operations of 64 bits: what `scalar` has of a source that is in no scalar register.
+pub(super) const IN_ROWS: u8 = 255;
+pub(super) const CONSTANT: u8 = 254;
+
+/// Of a comparison's modifiers: EXEC is written, too.
+pub(super) const TO_EXEC: u8 = 1 << 7;
+
 /// Bytes of a row.
 pub(super) const ROW: usize = size_of::<Row>();
+
+/// Which instruction a step is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) inst: u32,
+    pub(super) offset: u32,
+    pub(super) bytes: u32,
+}
+
+impl Place {
+    /// A step without operands.
+    pub(super) fn step(self, run: Run) -> Step {
+        Step {
+            run,
+            dst: 0,
+            src: [Source::register(0); 3],
+            scalar: [0; 4],
+            imm: 0,
+            undo: None,
+            inst: self.inst,
+            offset: self.offset,
+            bytes: self.bytes,
+            next: std::ptr::null(),
+            alone: run,
+            rest: run,
+            op: 0,
+            kind: 0,
+            chained: None,
+            half: None,
+            past: false,
+            is_left: false,
+            chain: std::ptr::null(),
+            links: 0,
+            behind: std::ptr::null(),
+            last: Cell::new((0, 0)),
+            #[cfg(target_arch = "x86_64")]
+            region: std::ptr::null(),
+        }
+    }
+}

@@ -5,29 +5,17 @@
 //!
 //! The second step stays what it is; the first one's handler goes on behind it.
 
+use super::operation::vectors;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Step};
-use super::vector::vectors;
+use super::step::{Cx, Flow, Half, Run, Step};
 use vkfd_isa::{Op, Operand};
 
-/// What a step does in a sum of 64 bits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Half {
-    /// It adds the carry.
-    high: bool,
-    avx2: bool,
-    /// Which source is in a scalar register; 0: none.
-    kind: u8,
-}
-
-impl Half {
-    /// What an operation does whose source `kind - 1` is in a scalar register.
-    pub(super) fn of(op: Op, avx2: bool, kind: u8) -> Option<Half> {
-        match op {
-            Op::VAddCoU32 => Some(Half { high: false, avx2, kind }),
-            Op::VAddcCoU32 => Some(Half { high: true, avx2, kind }),
-            _ => None,
-        }
+/// What an operation does whose source `kind - 1` is in a scalar register.
+pub(super) fn half(op: Op, avx2: bool, kind: u8) -> Option<Half> {
+    match op {
+        Op::VAddCoU32 => Some(Half { high: false, avx2, kind }),
+        Op::VAddcCoU32 => Some(Half { high: true, avx2, kind }),
+        _ => None,
     }
 }
 

@@ -6,10 +6,11 @@
 //! rounded, is the reference engine's.
 
 use super::half::single;
+use super::operation::{tiny, Check, Ternary, LEAST};
 use super::ops::Shape;
 use super::rest::flushed;
 use super::simd::Simd;
-use super::vector::{ternary_run, tiny, Check, Handler, Ternary, LEAST};
+use super::vector::{ternary_run, Handler};
 use vkfd_isa::Op;
 
 /// The highest bit where the low half is not zero and has a magnitude of at most the least half
@@ -167,5 +168,5 @@ pub(super) fn handler(op: Op, avx2: bool, kind: u8) -> Option<(Shape, Handler)> 
 
 /// The handler of the dot product whose halves can be chosen, with all sources in rows.
 pub(super) fn dot2(avx2: bool) -> Option<Handler> {
-    ternary_run::<Dot2>(avx2, super::vector::ROWS)
+    ternary_run::<Dot2>(avx2, super::operation::ROWS)
 }

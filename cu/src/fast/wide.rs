@@ -6,20 +6,16 @@
 
 #![allow(clippy::neg_cmp_op_on_partial_ord, reason = "comparisons that NaNs pass")]
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
 use super::compare64;
+use super::operation::LOW;
 use super::shift64;
-use super::step::{Cx, Flow, Run, Source, Step, ROW};
-use super::vector::LOW;
+use super::step::{Cx, Flow, Place, Run, Source, Step, CONSTANT, IN_ROWS, ROW, TO_EXEC};
 use crate::reference::{div_scale64, inline_float, kinds, Function, Kind};
 use vkfd_isa::{Inst, Mods, Op, Operand};
 
 type Lanes<const L: usize> = [u64; L];
 type Words<const L: usize> = [u32; L];
-
-/// A source in a scalar register has its number in `scalar`; others one of these.
-pub(super) const IN_ROWS: u8 = 255;
-pub(super) const CONSTANT: u8 = 254;
 
 /// An operation on words of 64 bits.
 trait Wide {
@@ -208,9 +204,6 @@ fn modify<const L: usize>(lanes: &mut Lanes<L>, short: bool, neg: u8, abs: u8) {
         *lane = *lane & keep ^ turn;
     }
 }
-
-/// Of a comparison's modifiers: EXEC is written, too.
-pub(super) const TO_EXEC: u8 = 1 << 7;
 
 /// A comparison of 64 bits.
 trait Question {

@@ -5,11 +5,11 @@
 //! Where elements lie, and the order of sums, is the reference engine's `wmma`: a chain of fused
 //! operations over k. What has a NaN in the result is the reference engine's, and so are negations.
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
 use super::half::single;
 use super::matrix::sum_source;
 use super::simd::Simd;
-use super::step::{Cx, Flow, Run, Source, Step, ROW};
+use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::Kind;
 use vkfd_isa::{Inst, Op};
 

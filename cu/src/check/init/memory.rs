@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Addresses, loads and stores.
 
-use super::super::engine::Seen;
-use super::super::ledger::Map;
+use super::super::bits::Bits;
+use super::super::map::Map;
 use super::super::note::{Notes, Rule};
-use super::{Bits, Shadow};
+use super::super::seen::Seen;
+use super::Shadow;
 use crate::reference::memory::{ds_kind, ds_two, kind as memory_kind, Extend, Kind as Move};
 use crate::reference::operand;
 use crate::wave::{Wave, LANES};
@@ -131,7 +132,7 @@ fn load<W: World>(
         Spot::Lds(start) => return at(lds, u64::from(start) + u64::from(from), len),
         Spot::Memory(va) => va.wrapping_add(from.into()),
     };
-    if let Some(scratch) = seen.state.scratch.as_ref().filter(|scratch| scratch.contains(va)) {
+    if let Some(scratch) = seen.group.scratch.as_ref().filter(|scratch| scratch.contains(va)) {
         return scratch.offset(seen.wave, va).map_or(0, |offset| at(&shadow.scratch, offset, len));
     }
     let Some((bits, offset)) = map.bits(va) else { return 0 };
@@ -151,7 +152,7 @@ fn store(shadow: &mut Shadow, lds: &mut [u64], seen: &Seen<'_>, map: &Map, reach
         }
         Spot::Memory(va) => va,
     };
-    if let Some(scratch) = seen.state.scratch.as_ref().filter(|scratch| scratch.contains(va)) {
+    if let Some(scratch) = seen.group.scratch.as_ref().filter(|scratch| scratch.contains(va)) {
         if let Some(offset) = scratch.offset(seen.wave, va) {
             set(&mut shadow.scratch, offset, reach.len, undefined);
         }
@@ -266,10 +267,10 @@ pub(super) fn after<W: World>(
             continue;
         }
         let outside = matches!(reach.spot, Spot::Memory(va)
-            if !seen.state.scratch.as_ref().is_some_and(|scratch| scratch.contains(va)));
+            if !seen.group.scratch.as_ref().is_some_and(|scratch| scratch.contains(va)));
         let all = undefined.count_ones() == u32::from(reach.len);
         let host = matches!(reach.spot, Spot::Memory(va) if !map.is_device(va));
-        let reported = outside && all && (is_computed || host && !seen.state.watch.moves_only());
+        let reported = outside && all && (is_computed || host && !seen.group.moves_only);
         if reported {
             notes.add_at(seen, Rule::Store, (u8::try_from(lane).ok(), None), None);
         }

@@ -8,26 +8,23 @@
 //! reported at branches, at the choice of lanes, in addresses, and in stores: of computed values
 //! anywhere, of moved ones to the host's memory. After a report the bits count as written.
 //!
-//! Memory has a bit a byte ([`Bits`]). A byte of which a bit is written is written. The processors'
-//! writes to device memory that they have mapped cannot be seen. Such memory is therefore filled
-//! with garbage when it is allocated. Where any of sixteen bytes has changed, the processors have
-//! written all of them.
+//! Memory has a bit a byte ([`super::bits`]). A byte of which a bit is written is written. The
+//! processors' writes to device memory that they have mapped cannot be seen. Such memory is
+//! therefore filled with garbage when it is allocated. Where any of sixteen bytes has changed, the
+//! processors have written all of them.
 //!
 //! Limits: results of matrix operations, of exchanges of lanes through LDS, and of formatted
 //! buffers count as written. So does the host's memory. No bits are kept beyond the first 64 MiB of
 //! an allocation, 512 MiB of all allocations, and 1 MiB of a wave's scratch.
 
-mod bits;
 mod memory;
 mod scalar;
 mod vector;
 
-pub use bits::Bits;
-
-use super::engine::Seen;
-use super::ledger::Map;
-use super::memory::Scratch;
+use super::map::Map;
 use super::note::{Notes, Rule};
+use super::scratch::Scratch;
+use super::seen::Seen;
 use crate::few::Few;
 use crate::group::Group;
 use crate::launch::Launch;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scalar operations and branches.
 
-use super::super::engine::Seen;
 use super::super::note::{Notes, Rule};
+use super::super::seen::Seen;
 use super::{conjunction, disjunction, is_equality, upward, Shadow, Work};
 use crate::group::Group;
 use crate::reference::scalar::{self, Flag, Meaning, Sources};

@@ -25,8 +25,8 @@
 //! A store of a part of a word displaces that of another part. Whether a release on gfx90a and
 //! gfx942 writes caches back is not looked at, nor is the scalar cache.
 
-use super::super::engine::Seen;
 use super::super::note::{Notes, Other, Rule};
+use super::super::seen::Seen;
 use super::known::Entry;
 use super::own::Own;
 use super::spin::Spins;
@@ -313,7 +313,7 @@ impl Table {
         reaches: &[Reach],
         notes: &mut Notes,
     ) {
-        let scratch = seen.state.scratch();
+        let scratch = seen.group.scratch.as_ref();
         let is_shared = |va| !scratch.is_some_and(|scratch| scratch.contains(va));
         let shared = |reach: &&Reach| matches!(reach.spot, Spot::Memory(va) if is_shared(va));
         if self.records.is_empty() || process().has(Switch::BlindMemoryRace) {
@@ -473,7 +473,7 @@ impl Race {
     fn other(&self, seen: &Seen<'_>, record: &Record) -> Other {
         let Family { first, span, .. } = self.family;
         let number = record.group.wrapping_sub(first) / span.max(1);
-        let group = (record.group != self.family.group).then(|| seen.state.group(number.into()));
+        let group = (record.group != self.family.group).then(|| seen.group.at(number.into()));
         Other { offset: record.offset, group, wave: record.index.into(), touch: record.touch }
     }
 }

@@ -31,8 +31,8 @@ pub(super) use history::{invalidates, Family, History};
 pub(super) use own::waits;
 pub(super) use spin::Spins;
 
-use super::engine::Seen;
 use super::note::{Notes, Other, Rule};
+use super::seen::Seen;
 use crate::world::{Reach, Spot, Touch, World};
 use known::Known;
 use own::{Counts, Own};

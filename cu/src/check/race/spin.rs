@@ -5,7 +5,7 @@
 //! address that does not change in it. A compiler would move any other load of that kind out of the
 //! loop.
 
-use super::super::engine::{fetch_words, Seen};
+use super::super::seen::{fetch_words, Seen};
 use crate::world::World;
 use vkfd_isa::{decode_as_hardware, Format, Inst, Op, Operand, Target, MAX_WORDS};
 use vkfd_sabotage::{process, Switch};
@@ -37,7 +37,7 @@ impl Spins {
         if process().has(Switch::UnknownSpins) {
             return false;
         }
-        let pc = seen.state.entry().wrapping_add(offset.into());
+        let pc = seen.group.entry.wrapping_add(offset.into());
         if let Some((_, spins)) = self.known.iter().find(|(known, _)| *known == pc) {
             return *spins;
         }

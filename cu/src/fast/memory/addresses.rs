@@ -4,9 +4,9 @@
 use super::aperture::{self, is_in_one};
 use super::Words;
 use crate::fast::cache::PAGE;
+use crate::fast::operation::{vectors, LOW};
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Step};
-use crate::fast::vector::{vectors, LOW};
 
 /// No scalar base.
 pub(super) const NO_BASE: u8 = 255;

@@ -6,11 +6,11 @@
 //! the reference engine goes on with the others.
 
 use super::addresses::NO_BASE;
+use super::addressing::{address, Addressing};
 use super::aperture::is_in_one;
-use super::buffer::{address, Addressing};
-use crate::fast::block::{Builder, Place};
+use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
-use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::{
     atomic_changes as changes, atomic_memory, combine32, combine64, ds_atomic, kind, AtomicOp, Kind,
 };

@@ -2,9 +2,9 @@
 //! Exchanges between lanes that are DS instructions, within 64 lanes on gfx9, within 32 on
 //! later targets.
 
-use crate::fast::block::{Builder, Place};
+use crate::fast::builder::Builder;
 use crate::fast::prepare::Lanes;
-use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
+use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::swizzle;
 use vkfd_isa::{Inst, Op};
 

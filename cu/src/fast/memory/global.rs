@@ -7,11 +7,11 @@
 
 use super::addresses::{ends, Addresses, Shape, NO_BASE};
 use super::{aperture, both, Words};
-use crate::fast::block::{Builder, Place};
+use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
+use crate::fast::operation::{vectors, LOW};
 use crate::fast::simd::Simd;
-use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::fast::vector::{vectors, LOW};
+use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::{kept, kind, Extend, Kind};
 use vkfd_isa::{Format, Inst, Operand};
 use vkfd_raw as raw;

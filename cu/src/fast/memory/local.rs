@@ -3,10 +3,10 @@
 //! reference engine's.
 
 use super::{both, merge, Words};
-use crate::fast::block::{Builder, Place};
+use crate::fast::builder::Builder;
+use crate::fast::operation::vectors;
 use crate::fast::simd::Simd;
-use crate::fast::step::{Cx, Flow, Run, Source, Step, ROW};
-use crate::fast::vector::vectors;
+use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::{ds_kind, kept, Extend, Kind};
 use vkfd_isa::{Inst, Op};
 

@@ -10,26 +10,27 @@
 //! | `local` | LDS |
 //! | `atomic` | atomic operations |
 //! | `exchange` | permutes and swizzles |
-//! | `buffer` | MUBUF, scratch among it |
-//! | `linear` | MUBUF whose elements lie one after the other |
+//! | `buffer`, `addressing` | MUBUF, scratch among it; addresses by a descriptor |
+//! | `transfer` | lanes with pointers of their own, and lines |
 //! | `scratch` | SCRATCH |
 //! | `uniform` | SMEM |
 
 mod addresses;
+mod addressing;
 mod aperture;
 mod atomic;
 mod buffer;
 mod exchange;
 mod global;
-mod linear;
 mod local;
 mod scratch;
+mod transfer;
 mod uniform;
 
-use super::block::{Builder, Place};
+use super::builder::Builder;
+use super::operation::vectors;
 use super::simd::Simd;
-use super::step::{Cx, Step};
-use super::vector::vectors;
+use super::step::{Cx, Place, Step};
 use crate::reference::memory::{kind, Kind};
 use vkfd_isa::{Format, Inst, Op};
 

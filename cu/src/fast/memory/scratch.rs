@@ -2,10 +2,10 @@
 //! SCRATCH loads and stores. Where all lanes have one private address, each dword of them is a
 //! line. What is not within a dword where it should be is the reference engine's.
 
-use super::buffer::{transfer, Find, Places};
-use crate::fast::block::{Builder, Place};
+use super::transfer::{transfer, Find, Places};
+use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
-use crate::fast::step::{Cx, Source, Step, ROW};
+use crate::fast::step::{Cx, Place, Source, Step, ROW};
 use crate::reference::memory::{kind, private, scratch_base, Kind};
 use vkfd_isa::{Inst, Operand};
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Scalar loads within a page.
 
-use crate::fast::block::{Builder, Place};
+use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
-use crate::fast::step::{Cx, Flow, Step};
+use crate::fast::step::{Cx, Flow, Place, Step};
 use crate::reference::memory::Buffer;
 use vkfd_isa::{Inst, Op, Operand};
 use vkfd_raw as raw;

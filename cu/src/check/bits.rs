@@ -24,7 +24,7 @@ pub struct Bits {
 
 impl Bits {
     /// Of `bytes` that nothing wrote; none where there are too many already.
-    pub(in crate::check) fn new(bytes: u64, garbage: bool) -> Option<Arc<Bits>> {
+    pub(super) fn new(bytes: u64, garbage: bool) -> Option<Arc<Bits>> {
         let bytes = bytes.min(MOST);
         let took = KEPT.fetch_update(Relaxed, Relaxed, |kept| Some(kept + bytes).filter(|kept| *kept <= ALL));
         took.ok()?;
@@ -63,7 +63,7 @@ impl Bits {
     }
 
     /// These bytes were written.
-    pub(in crate::check) fn define(&self, from: u64, len: u64) {
+    pub(super) fn define(&self, from: u64, len: u64) {
         Bits::each(from, len, self.bytes, |word, mask| {
             if let Some(word) = self.words.get(word) {
                 word.fetch_or(mask, Relaxed);
