@@ -30,6 +30,8 @@ mod dot;
 pub(crate) mod dpp;
 pub(crate) mod fidelity;
 mod float;
+#[cfg(test)]
+mod float_tests;
 mod flow;
 mod hwreg;
 mod kind;
