@@ -7,6 +7,7 @@ use crate::address_space::ProcessMemory;
 use crate::char_device::CharDevice;
 use crate::machine::Machine;
 use crate::processes::Opened;
+use crate::render_file::Bound;
 use crate::{mapping, Vkfd};
 use kernel::fs::LocalFile;
 use kernel::mm::virt::VmaNew;
@@ -14,6 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, SpinLock};
 use vkfd_driver::base::addr::CpuVa;
 use vkfd_driver::base::errno::Errno;
+use vkfd_driver::drm::binding;
 use vkfd_driver::process::Process;
 use vkfd_uapi::command::{ACQUIRE_VM, CREATE_PROCESS};
 use vkfd_uapi::ioctl::Command;
@@ -106,10 +108,8 @@ impl KfdFile {
         }
         let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
         let render = self.machine.render_file(args.gpu_id, &file).ok_or(EINVAL)?;
-        if render.is_anothers(process) {
-            return Err(EBUSY);
-        }
-        process.acquire_vm(args.gpu_id)?;
-        render.bind(&self.machine, process)
+        let bound = Bound { machine: self.machine.clone(), process: process.clone() };
+        binding::acquire_vm(render, &bound, || process.acquire_vm(args.gpu_id))?;
+        Ok(())
     }
 }

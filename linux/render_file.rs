@@ -14,14 +14,17 @@ use kernel::sync::{Arc, SetOnce};
 use kernel::uaccess::{UserPtr, UserSlice};
 use vkfd_driver::base::addr::{index, CpuVa};
 use vkfd_driver::drm;
+use vkfd_driver::drm::binding::Binding;
 use vkfd_driver::base::errno;
 use vkfd_driver::seams::gpu::Gpu;
 use vkfd_driver::machine::kfd::Kfd;
 use vkfd_driver::process::Process;
 
-struct Bound {
-    machine: Arc<Machine>,
-    process: Arc<Process>,
+/// The process that a file is bound to.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) process: Arc<Process>,
 }
 
 /// A GPU's render node.
@@ -65,18 +68,22 @@ fn slice(at: CpuVa, bytes: usize) -> UserSlice {
 }
 
 impl RenderFile {
-    /// Whether it is bound to another process than this.
-    pub(crate) fn is_anothers(&self, process: &Arc<Process>) -> bool {
-        self.bound.as_ref().is_some_and(|bound| !Arc::ptr_eq(&bound.process, process))
+    fn is_of(&self, process: &Arc<Process>) -> bool {
+        self.bound.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.process, process))
+    }
+}
+
+/// A process, and the machine that it is one of.
+impl Binding for RenderFile {
+    type Process = Bound;
+
+    fn is_anothers(&self, process: &Bound) -> bool {
+        self.bound.as_ref().is_some() && !self.is_of(&process.process)
     }
 
-    /// Binds it. EBUSY if it is another process's.
-    pub(crate) fn bind(&self, machine: &Arc<Machine>, process: &Arc<Process>) -> Result {
-        self.bound.populate(Bound { machine: machine.clone(), process: process.clone() });
-        match self.bound.as_ref() {
-            Some(bound) if Arc::ptr_eq(&bound.process, process) => Ok(()),
-            _ => Err(EBUSY),
-        }
+    fn bind(&self, process: &Bound) -> bool {
+        self.bound.populate(process.clone());
+        self.is_of(&process.process)
     }
 }
 

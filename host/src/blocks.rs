@@ -7,8 +7,8 @@
 //! Limits: objects of DRM and imported ones are not known, nor is SVM memory. Accesses there are in
 //! nobody's bounds.
 
+use crate::address_space::ProcessMemory;
 use crate::mm::Mm;
-use crate::watch::ProcessMemory;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,10 +4,12 @@
 //! A process that is opened here has the memory that it was granted ([`Grants`]), and no other of
 //! this process. There is no way from a [`Confined`] to a process that has more.
 
+use crate::address_space::ProcessMemory;
 use crate::device::HostGpu;
 use crate::grants::{GrantedMemory, Grants};
-use crate::machine::{KfdFile, Machine, RenderFile};
-use crate::watch::ProcessMemory;
+use crate::kfd_file::KfdFile;
+use crate::machine::Machine;
+use crate::render_file::RenderFile;
 use std::sync::Arc;
 use vkfd_driver::os;
 use vkfd_sabotage::{Switch, Switches};

@@ -18,7 +18,7 @@
 //!
 //! Lock: `spans` guards the granted spans; a leaf, held for a lookup alone.
 
-use crate::watch::ProcessMemory;
+use crate::address_space::ProcessMemory;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};

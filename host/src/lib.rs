@@ -22,14 +22,21 @@
 //! | [`per_process`] | what a forked child does not inherit |
 //! | [`grants`], [`confined`] | for guests and programs elsewhere: the memory of this process that they may have, and a machine that gives them no other |
 //! | `timeline` | the driver's events in a timeline |
+//! | [`address_space`] | a process's memory as the driver sees it |
+//! | `devices`, `mapping` | a machine's GPUs and driver; their memory in the client's |
+//! | [`kfd_file`], [`render_file`] | open device files |
 //! | [`machine`] | GPUs and driver put together: what programs use |
+//!
+//! The kernel module (`linux/`) has files of the same names for the same parts.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+pub mod address_space;
 pub mod blocks;
 mod confined;
 pub mod description;
 pub mod device;
 pub mod device_file;
+mod devices;
 pub mod dma;
 mod error;
 mod files;
@@ -38,9 +45,11 @@ pub mod grants;
 pub mod hook;
 pub mod interpose;
 mod interposed;
+pub mod kfd_file;
 pub mod listening;
 pub mod log_rate;
 pub mod machine;
+mod mapping;
 mod mapping_count;
 mod maps;
 mod memory_left;
@@ -50,6 +59,7 @@ mod pagemap;
 pub mod per_process;
 mod populate;
 pub mod preload_list;
+pub mod render_file;
 pub mod sabotage;
 mod shape;
 pub mod size;
@@ -59,16 +69,17 @@ mod system;
 mod table;
 mod timeline;
 pub mod uffd;
-pub mod watch;
 
 pub use confined::Confined;
 pub use description::Description;
 pub use error::HostError;
 pub use grants::{Grant, Grants};
+pub use kfd_file::KfdFile;
 pub use listening::Listening;
 pub use log_rate::LogRate;
-pub use machine::{KfdFile, Machine, MachineOptions, RenderFile};
+pub use machine::{Machine, MachineOptions};
 pub use memory_left::memory_left;
+pub use render_file::RenderFile;
 pub use shape::Shape;
 pub use source::{Capabilities, Source};
 pub use system::{system, System};

@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Page, Watch};
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::mm::Mm;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 
 /// No thread allocates while the event reader waits for it.

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PAGE};
 use vkfd_driver::seams::address_space::{Access, AddressSpace, Invalidate};
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::frame::Resolved;
 use vkfd_host::mm::Mm;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Source};
 use vkfd_sabotage::Switch;
 

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use vkfd_driver::base::addr::{CpuSpan, CpuVa, PAGE};
 use vkfd_driver::seams::address_space::AddressSpace;
-use vkfd_host::watch::ProcessMemory;
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::Source;
 use vkfd_sabotage::Switch;
 

@@ -9,7 +9,7 @@ use common::{memory, protect, Area, Counter};
 use std::sync::Arc;
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::seams::address_space::AddressSpace;
-use vkfd_host::watch::ProcessMemory;
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::Source;
 
 #[test]

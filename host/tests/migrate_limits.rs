@@ -16,7 +16,7 @@ use moving::{aligned, check, fill, rig, word};
 use vkfd_driver::base::addr::{index, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::seams::address_space::{Access, AddressSpace};
-use vkfd_host::watch::ProcessMemory;
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::{Machine, MachineOptions, Source};
 use vkfd_sabotage::Switch;
 

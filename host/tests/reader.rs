@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 use vkfd_driver::base::addr::{index, CpuSpan, PAGE};
 use vkfd_driver::seams::address_space::{Access, AddressSpace, Invalidate};
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::mm::Pause;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::Source;
 
 /// Counts the calls of one thread.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::seams::address_space::{Access, AddressSpace};
-use vkfd_host::watch::ProcessMemory;
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::Source;
 
 /// No thread allocates while the event reader waits for it.

@@ -17,6 +17,8 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::drm::binding::{self, Binding};
 use vkfd_host::device_file::SHOWN_NAME;
 use vkfd_host::per_process::Identity;
 use vkfd_uapi::command::ACQUIRE_VM;
@@ -162,12 +164,17 @@ impl OpenFile {
 
     unsafe fn kfd_ioctl(&self, command: u32, argument: *mut c_void) -> Result<(), c_int> {
         let process = self.process()?;
-        if Command(command).same_call(ACQUIRE_VM) {
-            bind_render_file(&process, argument)?;
-            setting::mark(Mark::Acquired);
-        }
         // SAFETY: forwarded to the caller.
-        unsafe { process.ioctl(command, argument) }
+        let call = || unsafe { process.ioctl(command, argument) };
+        if !Command(command).same_call(ACQUIRE_VM) {
+            return call();
+        }
+        let render = render_file(argument)?;
+        setting::mark(Mark::Acquired);
+        match render {
+            Some(render) => binding::acquire_vm(render, &process, || call().map_err(Errno)).map_err(|errno| errno.0),
+            None => call(),
+        }
     }
 
     /// A mapping.
@@ -211,27 +218,30 @@ fn is_same(a: &Arc<dyn Process>, b: &Arc<dyn Process>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// Before ACQUIRE_VM: memory of the process on that GPU is mapped through the render node that the
-/// call brings. EINVAL if it is none.
-fn bind_render_file(process: &Arc<dyn Process>, argument: *mut c_void) -> Result<(), c_int> {
+impl Binding for OpenFile {
+    type Process = Arc<dyn Process>;
+
+    fn is_anothers(&self, process: &Arc<dyn Process>) -> bool {
+        self.lock().process.as_ref().is_some_and(|bound| !is_same(bound, process))
+    }
+
+    fn bind(&self, process: &Arc<dyn Process>) -> bool {
+        is_same(self.lock().process.get_or_insert_with(|| process.clone()), process)
+    }
+}
+
+/// The render node that an ACQUIRE_VM brings, through which memory of the process on that GPU is
+/// mapped. EINVAL if it is none; nothing if there is no such GPU, which the driver refuses.
+fn render_file(argument: *mut c_void) -> Result<Option<&'static OpenFile>, c_int> {
     let mut args = AcquireVmArgs::zeroed();
     let machine = machine::get()?;
     machine.read(argument, args.as_bytes_mut())?;
-    let Some(index) = machine.gpu(args.gpu_id) else {
-        // The driver says what is wrong with that.
-        return Ok(());
-    };
+    let Some(index) = machine.gpu(args.gpu_id) else { return Ok(None) };
     let render = c_int::try_from(args.drm_fd).ok().and_then(table::get).ok_or(libc::EINVAL)?;
     if render.device.drm() != Some(u32::try_from(index).unwrap_or(u32::MAX)) {
         return Err(libc::EINVAL);
     }
-    match &mut render.lock().process {
-        Some(bound) if !is_same(bound, process) => Err(libc::EBUSY),
-        bound => {
-            bound.get_or_insert_with(|| process.clone());
-            Ok(())
-        }
-    }
+    Ok(Some(render))
 }
 
 /// As [`vkfd_host::interpose::Mapper`].

@@ -18,8 +18,8 @@ use vkfd_driver::seams::gpu::Gpu;
 use vkfd_gpu::check::Ledger;
 use vkfd_gpu::raw::memory_file;
 use vkfd_gpu::{Checking, Profile, Timeline};
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::per_process::PerProcess;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
 
 static MACHINE: PerProcess<Option<Box<dyn Backend>>> = PerProcess::new();

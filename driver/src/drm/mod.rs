@@ -5,6 +5,7 @@
 //! The structures are those of `drm.h` and `amdgpu_drm.h`, written by their offsets: most of their
 //! fields say nothing about a GPU without graphics and are 0.
 
+pub mod binding;
 mod gem;
 
 use self::gem::Objects;

@@ -2,8 +2,8 @@
 //! What a fault answers.
 
 use super::*;
+use crate::address_space::ProcessMemory;
 use crate::sys;
-use crate::watch::ProcessMemory;
 use std::sync::atomic::AtomicUsize;
 use vkfd_driver::seams::address_space::{AddressSpace, Invalidate};
 use vkfd_sabotage::Switch;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, PhysAddr, PAGE};
 use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Invalidate, Page, Watch};
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::frame::Resolved;
 use vkfd_host::mm::Mm;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Source};
 use vkfd_rt::section;
 

@@ -10,8 +10,8 @@ use vkfd_driver::base::addr::{index, CpuSpan, CpuVa, FabricAddr, VramOffset, PAG
 use vkfd_driver::seams::address_space::{Access, AddressSpace, Faulted, Page, Watch};
 use vkfd_driver::seams::device_memory::DeviceMemory;
 use vkfd_driver::seams::gpu::Gpu;
+use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::mm::Mm;
-use vkfd_host::watch::ProcessMemory;
 use vkfd_host::{HostError, Machine, MachineOptions, Source};
 
 /// The driver's side of a GPU's memory: which pages the host has.
