@@ -17,7 +17,7 @@ pub mod compute;
 mod copies;
 mod date;
 mod footprint;
-mod format;
+pub mod format;
 mod goal;
 mod host;
 pub mod hotpath;

@@ -60,7 +60,7 @@ fn plain(value: f64) -> String {
         return format!("{value}");
     }
     let digits = format!("{value:.0}");
-    digits.parse().map_or(digits, text::count)
+    digits.parse::<u64>().map_or(digits, text::count)
 }
 
 const RANGES: Axis<'_> = Axis { title: "ranges", tick: plain, binary: false };

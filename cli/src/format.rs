@@ -2,57 +2,12 @@
 //! Numbers, sizes, times and tables for people.
 
 use std::time::Duration;
+pub use vkfd_bench::format::{bytes, count, counted, duration as time};
 
 /// Columns of text. Longer lines are hard to read, and fewer columns have no room for the labels at
 /// the start of lines.
 const WIDEST: usize = 100;
 const NARROWEST: usize = 40;
-
-/// A count with its thousands apart: `16,384`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i != 0 && (digits.len() - i) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A count and its noun, with a plural by `s`.
-pub fn counted(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
-/// Bytes in the largest binary unit of which there is at least one: exact where it divides, else
-/// with one decimal.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    while unit + 1 < UNITS.len() && n >> (10 * (unit + 1)) != 0 {
-        unit += 1;
-    }
-    let size = 1_u64 << (10 * unit);
-    if n % size == 0 {
-        return format!("{} {}", n / size, UNITS[unit]);
-    }
-    let tenths = u128::from(n) * 10 / u128::from(size);
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
-}
-
-/// A duration with three significant digits or so.
-pub fn time(t: Duration) -> String {
-    let seconds = t.as_secs_f64();
-    if seconds >= 1.0 {
-        format!("{seconds:.2} s")
-    } else if seconds >= 0.001 {
-        format!("{:.2} ms", seconds * 1e3)
-    } else {
-        format!("{:.0} us", seconds * 1e6)
-    }
-}
 
 /// Bytes per second in decimal gigabytes; `-` for no time at all.
 pub fn rate(bytes: u64, t: Duration) -> String {
@@ -156,36 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_their_thousands_apart() {
-        for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (16_384, "16,384"), (1_234_567, "1,234,567")] {
-            assert_eq!(count(n), text);
-        }
-        assert_eq!(counted(1, "range"), "1 range");
-        assert_eq!(counted(2000, "range"), "2,000 ranges");
-    }
-
-    #[test]
-    fn sizes_use_the_largest_unit_that_fits() {
-        for (n, text) in [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (4096, "4 KiB"),
-            (5000, "4.8 KiB"),
-            (256 << 20, "256 MiB"),
-            ((256 << 20) - 1, "255.9 MiB"),
-            (3 << 40, "3 TiB"),
-            (5 << 50, "5120 TiB"),
-        ] {
-            assert_eq!(bytes(n), text);
-        }
-        assert_eq!(bytes(u64::MAX), "16777215.9 TiB");
-    }
-
-    #[test]
-    fn times_and_rates() {
-        assert_eq!(time(Duration::from_micros(7)), "7 us");
-        assert_eq!(time(Duration::from_micros(7250)), "7.25 ms");
-        assert_eq!(time(Duration::from_millis(7250)), "7.25 s");
+    fn rates_and_milliseconds() {
         assert_eq!(rate(2_000_000_000, Duration::from_secs(1)), "2.00 GB/s");
         assert_eq!(rate(1, Duration::ZERO), "-");
         assert!((milliseconds(Duration::from_nanos(1_234_567)) - 1.235).abs() < 1e-9);

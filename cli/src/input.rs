@@ -222,7 +222,7 @@ pub fn run(args: &InputArgs, session: &Session, output: &Output) -> Result<ExitC
             step.note(format!("{} of them empty: nothing to register, their CRC-32 is 0", count(empty)));
         }
         if cut {
-            step.note(format!("stopped after {} files: --max-files allows more", count(args.max_files.into())));
+            step.note(format!("stopped after {} files: --max-files allows more", count(args.max_files)));
         }
         let words: Vec<String> = errors.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
         if args.skip_errors {

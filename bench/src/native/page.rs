@@ -38,7 +38,7 @@ fn colour(way: Way) -> usize {
 
 const PIECES: Axis<'_> = Axis {
     title: "pieces of 4 KiB",
-    tick: |v| format!("{v:.0}").parse().map_or(String::new(), text::count),
+    tick: |v| format!("{v:.0}").parse::<u64>().map_or(String::new(), text::count),
     binary: true,
 };
 
