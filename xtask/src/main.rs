@@ -35,6 +35,7 @@ mod programs;
 mod prose;
 mod pseudocode;
 mod rooms;
+mod sources;
 mod stray;
 mod stress;
 mod switches;

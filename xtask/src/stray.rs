@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, circles, file_circles, marks, programs, prose, switches, tree, Verdict};
+use crate::{calls, circles, file_circles, marks, programs, prose, sources, switches, tree, Verdict};
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///
@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let root = tree::root();
     let mut findings = Vec::new();
     let mut looked_at = 0_usize;
+    sources::record()?;
     let mut rooms = Vec::new();
     for of in &CRATES {
         let file = format!("{}lib.rs", of.source);

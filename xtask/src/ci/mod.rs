@@ -16,7 +16,7 @@ use anyhow::{ensure, Result};
 
 use self::lanes::Lanes;
 use self::table::{Form, Planned, Scope, Table};
-use crate::Verdict;
+use crate::{sources, Verdict};
 
 /// The ring that needs neither root nor a network.
 const CHECK: &str = "check";
@@ -92,7 +92,9 @@ pub fn check(args: &CheckArgs) -> Result<Verdict> {
     let mut plan = table.plan(&Scope::Form(Form::Short));
     plan.retain(|planned| planned.ring.name == CHECK);
     ensure!(!plan.is_empty(), "xtask/ci.toml has no ring {CHECK:?}");
-    Ok(Lanes { keep_going: args.keep_going, one: true }.run(&plan)?.verdict())
+    let ran = Lanes { keep_going: args.keep_going, one: true }.run(&plan)?;
+    sources::record()?;
+    Ok(ran.verdict())
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
@@ -117,6 +119,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Clean(format!("{} steps", plan.len())));
     }
     let ran = Lanes { keep_going: args.keep_going, one: args.one_lane }.run(&plan)?;
+    sources::record()?;
     if args.all && args.rings.is_empty() && ran.failed().is_empty() {
         println!("{}", changes::passed()?);
     }
