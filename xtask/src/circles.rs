@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_crates_are_the_trees() {
         for (source, root) in CRATES {
-            let text = std::fs::read_to_string(crate::tree::root().join(source).join(root)).unwrap();
+            let text = std::fs::read_to_string(xtask_base::tree::root().join(source).join(root)).unwrap();
             assert!(Graph::new(source, root, &text).names.len() > 1, "{source}");
         }
     }

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_sources_are_the_trees() {
         for (source, part) in SOURCES {
-            let directory = crate::tree::root().join(source).join(part);
+            let directory = xtask_base::tree::root().join(source).join(part);
             assert!(std::fs::read_dir(&directory).unwrap().count() > 5, "{}", directory.display());
         }
     }

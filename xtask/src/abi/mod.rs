@@ -12,7 +12,7 @@ mod table;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 use probe::{Measured, Probe};
 
 /// Compare vkfd-uapi with the system's linux/kfd_ioctl.h

@@ -20,7 +20,7 @@ use std::process::Command;
 use anyhow::{ensure, Context};
 use vkfd_targets::Target;
 
-use crate::Verdict;
+use xtask_base::Verdict;
 use emit::Row;
 use names::Names;
 use subtarget::{namespaces, Subtarget, ORDER};

@@ -14,7 +14,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 use page::Page;
 
 /// Check the pages: links, anchors, names of files, tests of promises, width

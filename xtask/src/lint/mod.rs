@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use anyhow::{ensure, Context, Result};
 use vkfd_targets::Target;
 
-use crate::{cargo, tree, Verdict};
+use xtask_base::{cargo, tree, Verdict};
 use program::Random;
 
 /// Check that `vkfd lint` is silent on a compiler's code, and notices what is taken out of it
