@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{cache, tree, Verdict};
+use xtask_base::{cache, tree, Verdict};
 
 /// Check the device's register tables against the headers of a kernel's source
 ///

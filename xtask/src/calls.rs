@@ -14,7 +14,7 @@ use std::fs;
 use anyhow::{ensure, Context, Result};
 use vkfd_uapi::command;
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Check or write the page that says which KFD calls are complete, checked only or refused
 ///

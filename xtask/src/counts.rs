@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Count the instructions of the hot paths and compare with the baseline (needs valgrind)
 ///

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::circles::{circle, code, is_word};
 
 /// The crates' sources.
-pub const SOURCES: [&str; 8] = [
+pub const SOURCES: [&str; 11] = [
     "bench/src/",
     "client/src/",
     "cu/src/",
@@ -23,7 +23,10 @@ pub const SOURCES: [&str; 8] = [
     "gpu/src/",
     "tests/scenarios/src/",
     "wire/src/",
+    "xtask/clients/src/",
+    "xtask/programs/src/",
     "xtask/src/",
+    "xtask/vm/src/",
 ];
 
 /// The files of a source.
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn the_sources_are_the_trees() {
         for source in SOURCES {
-            let directory = crate::tree::root().join(source);
+            let directory = xtask_base::tree::root().join(source);
             assert!(std::fs::read_dir(&directory).unwrap().count() > 5, "{}", directory.display());
         }
     }

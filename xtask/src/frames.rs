@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Check how much stack the functions of the preload library take (needs objdump)
 ///

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 const TARGETS: [&str; 14] = [
     "ioctl_decode",

@@ -14,7 +14,7 @@ use anyhow::{bail, ensure, Context, Result};
 
 use vkfd_targets::Target;
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Compile the kernels of the client library and of `vkfd bench`, or compare them with the
 /// tree's files

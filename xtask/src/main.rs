@@ -6,17 +6,12 @@
 //! nothing found, 1 findings (each is printed), 2 the task could not be done.
 
 mod abi;
-mod apt;
 mod asic;
 mod browser;
-mod cache;
 mod calls;
-mod cargo;
 mod ci;
 mod circles;
-mod clients;
 mod counts;
-mod debian;
 mod dist;
 mod file_circles;
 mod frames;
@@ -26,12 +21,9 @@ mod isa;
 mod kernels;
 mod links;
 mod lint;
-mod lock;
 mod marks;
 mod operations;
 mod packages;
-mod pattern;
-mod programs;
 mod prose;
 mod pseudocode;
 mod rooms;
@@ -41,14 +33,14 @@ mod stress;
 mod switches;
 mod test;
 mod transcripts;
-mod tree;
-mod venv;
-mod vm;
 mod wheel;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask_base::{cache, Verdict};
+use xtask_programs as programs;
+use {xtask_clients as clients, xtask_vm as vm};
 
 /// Developer tasks of vkfd.
 #[derive(Parser)]
@@ -94,15 +86,6 @@ enum Task {
     Wheel(wheel::Args),
     Clients(clients::Args),
     Programs(programs::Args),
-}
-
-/// What a task found out.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// All is well; the text says what was looked at.
-    Clean(String),
-    /// What is wrong, one line each.
-    Findings(Vec<String>),
 }
 
 fn main() -> ExitCode {

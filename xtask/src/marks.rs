@@ -8,7 +8,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::tree;
+use xtask_base::tree;
 
 const MARK: &str = "// NEW TARGET: ";
 const PAGE: &str = "docs/extending.md";

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{cargo, tree, Verdict};
+use xtask_base::{cargo, tree, Verdict};
 
 /// Write the table of operations by target and fidelity, or compare it with the tree's
 ///

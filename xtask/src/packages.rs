@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Check that packages are ready for crates.io, or are not to be published
 ///

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// The version whose text was compared; another one's operations may differ in their numbers.
 const PACKAGE: &str = "tinygrad==0.13.0";

@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_rooms_are_those_of_the_tree() {
         for of in &CRATES {
-            let source = crate::tree::root().join(of.source);
+            let source = xtask_base::tree::root().join(of.source);
             let rooms = Rooms::new(of, &std::fs::read_to_string(source.join("lib.rs")).unwrap());
             for room in of.floors.iter().copied().flatten() {
                 let (file, directory) = (source.join(format!("{room}.rs")), source.join(room));

@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::tree;
+use xtask_base::tree;
 
 /// The record, in the target directory.
 const NAME: &str = ".sources";

@@ -11,7 +11,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, circles, file_circles, marks, programs, prose, sources, switches, tree, Verdict};
+use crate::{calls, circles, file_circles, marks, prose, sources, switches};
+use xtask_base::{tree, Verdict};
+use xtask_programs as programs;
 
 /// Check the tree's own rules: host cfg, SPDX lines, file length, open ranges
 ///

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cargo::{self, Build};
-use crate::Verdict;
+use xtask_base::cargo::{self, Build};
+use xtask_base::Verdict;
 
 /// Run the stress test for some time
 ///

@@ -12,7 +12,7 @@ use std::fs;
 use anyhow::{ensure, Context, Result};
 use vkfd_sabotage::{FailPoint, Switch};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Check or write the page that lists sabotage switches and fail points
 ///

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{kill_process_group, Pid, Signal};
 
-use crate::{cargo, Verdict};
+use xtask_base::{cargo, Verdict};
 
 /// Run all tests of the workspace, by cargo-nextest where that is installed
 ///

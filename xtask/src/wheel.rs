@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{tree, venv, Verdict};
+use xtask_base::{tree, venv, Verdict};
 
 /// The packages that build the wheel, and those that test it.
 const BUILDER: &[&str] = &["maturin==1.16.0"];

@@ -12,8 +12,8 @@ mod table;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::{tree, Verdict};
 use probe::{Measured, Probe};
+use xtask_base::{tree, Verdict};
 
 /// Compare vkfd-uapi with the system's linux/kfd_ioctl.h
 ///

@@ -16,9 +16,9 @@ use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
 use self::devtools::{Browser, PACKAGE};
-use crate::cargo::{self, Build};
-use crate::debian;
-use crate::{tree, Verdict};
+use xtask_base::cargo::{self, Build};
+use xtask_base::debian;
+use xtask_base::{tree, Verdict};
 
 /// Check the HTML pages of `vkfd bench` in Chromium
 ///

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 
-use crate::{cache, tree};
+use xtask_base::{cache, tree};
 
 /// Where the commit's name is kept.
 fn record() -> Result<PathBuf> {

@@ -21,7 +21,7 @@ use anyhow::{anyhow, Context, Result};
 
 use super::table::Planned;
 use super::times::{self, Meter, Row, SHELL};
-use crate::{cache, cargo, tree, Verdict};
+use xtask_base::{cache, cargo, tree, Verdict};
 
 /// A step that does not end when it is told to is killed after so many seconds.
 const KILL: &str = "30";

@@ -16,7 +16,8 @@ use anyhow::{ensure, Result};
 
 use self::lanes::Lanes;
 use self::table::{Form, Planned, Scope, Table};
-use crate::{sources, Verdict};
+use crate::sources;
+use xtask_base::Verdict;
 
 /// The ring that needs neither root nor a network.
 const CHECK: &str = "check";

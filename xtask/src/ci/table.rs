@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::pattern::matches;
+use xtask_base::pattern::matches;
 
 /// The table.
 #[derive(Deserialize)]
@@ -87,7 +87,7 @@ impl Step {
 
 impl Table {
     pub(super) fn read() -> Result<Table> {
-        let path = crate::tree::root().join("xtask/ci.toml");
+        let path = xtask_base::tree::root().join("xtask/ci.toml");
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         Table::parse(&text).with_context(|| path.display().to_string())
     }

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// Make an archive and Debian packages of the program and the C library
 ///

@@ -20,11 +20,11 @@ use std::process::Command;
 use anyhow::{ensure, Context};
 use vkfd_targets::Target;
 
-use crate::Verdict;
 use emit::Row;
 use names::Names;
 use subtarget::{namespaces, Subtarget, ORDER};
 use tablegen::Records;
+use xtask_base::Verdict;
 
 /// The release whose description the tables are from.
 const LLVM: &str = "19.1.7";

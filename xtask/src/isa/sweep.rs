@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{tree, Verdict};
+use xtask_base::{tree, Verdict};
 
 /// What is compared.
 #[derive(clap::Args)]

@@ -7,15 +7,14 @@
 
 mod page;
 mod promises;
-pub(crate) mod wrap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::{tree, Verdict};
 use page::Page;
+use xtask_base::{tree, Verdict};
 
 /// Check the pages: links, anchors, names of files, tests of promises, width
 ///
@@ -125,7 +124,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         for file in &pages_of(&files) {
             let text = read(file)?;
             if !generated(&text) {
-                write(file, &wrap::wrap(&text, WIDTH))?;
+                write(file, &xtask_base::wrap::wrap(&text, WIDTH))?;
             }
         }
     }

@@ -16,8 +16,8 @@ use std::sync::Mutex;
 use anyhow::{ensure, Context, Result};
 use vkfd_targets::Target;
 
-use crate::{cargo, tree, Verdict};
 use program::Random;
+use xtask_base::{cargo, tree, Verdict};
 
 /// Check that `vkfd lint` is silent on a compiler's code, and notices what is taken out of it
 ///

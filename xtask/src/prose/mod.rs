@@ -21,7 +21,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::tree;
+use xtask_base::tree;
 
 /// The file with the numbers.
 const ALLOWED: &str = "xtask/prose.toml";

@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
 
-use crate::cargo::{self, Build};
-use crate::debian;
-use crate::{tree, Verdict};
 use block::Block;
+use xtask_base::cargo::{self, Build};
+use xtask_base::debian;
+use xtask_base::{tree, Verdict};
 
 /// Run the transcripts in the pages, and compare what they show
 ///

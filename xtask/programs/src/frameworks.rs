@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Frameworks of PyPI on Debian's ROCm libraries: CuPy and JAX, and on JAX models of transformers
+//! and diffusers. A program is a part of a file of checks in `tests/clients`, and a case is a
+//! check. Results of the GPU are compared with NumPy, SciPy or JAX's CPU back end.
+//!
+//! Mechanism: pip takes the wheels that a file beside the expectations names, for a Python of the
+//! root ([`Source::LibraryInRoot`]). Some of the libraries that a wheel is linked with are not
+//! Debian's. A stub that does nothing ([`Stub`]), or a link to the library by its other name, lies
+//! beside the program. Compilers in the root look for parts of them in directories that Debian does
+//! not use; there the root gets links.
+//!
+//! Code that is compiled as a program runs stays in its directory, for the next run.
+//!
+//! Limits: the stubs have no tracing and no collectives. Two GPUs are used by the suites that have
+//! RCCL in their root.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::machine::Machine;
+use super::ran::Ran;
+use super::root::WORK;
+use super::source::Source;
+use super::suite::{Case, Control, Outcome, Suite};
+use super::unit::Unit;
+use xtask_base::{tree, venv};
+
+/// See the module.
+pub struct Framework {
+    name: &'static str,
+    about: &'static str,
+    /// The suite of Debian that the libraries are from.
+    debian: &'static str,
+    packages: &'static [&'static str],
+    /// Python's version in the root.
+    python: &'static str,
+    /// Beside the expectation files: the wheels.
+    wheels: &'static str,
+    /// Below `tests/clients`.
+    directory: &'static str,
+    /// `FILE/PART`, with the options of `vkfd run` for it.
+    programs: &'static [(&'static str, &'static [&'static str])],
+    stubs: &'static [Stub],
+    /// Libraries by the names that the wheels know: the name, and Debian's.
+    names: &'static [(&'static str, &'static str)],
+    /// Links in the root, and their targets.
+    places: &'static [(&'static str, &'static str)],
+    environment: &'static [(&'static str, &'static str)],
+    targets: &'static [&'static str],
+    controls: &'static [Control],
+}
+
+/// A library that Debian does not have: its file, and its name in `xtask/programs/stubs.c`.
+type Stub = (&'static str, &'static str);
+
+/// Where the libraries are in the root.
+const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+/// What the files of checks share.
+const CHECKS: &str = "checks.py";
+const STUBS: &str = "xtask/programs/stubs.c";
+
+pub const CUPY: Framework = Framework {
+    name: "cupy",
+    about: "CuPy 14.2 on HIP 7.2.4 against NumPy and SciPy: arrays, kernels, and the ROCm libraries through it",
+    debian: "experimental",
+    packages: &[
+        "python3.13",
+        "librocblas5",
+        "libhipblas3",
+        "libhiprand1",
+        "libhipfft0",
+        "librocsolver0",
+        "libhipsparse4",
+        "libhipsolver1",
+        "librccl1",
+        "libroctx64-4",
+        "libhipblaslt1",
+        // Headers of kernels that CuPy compiles.
+        "librocprim-dev",
+        "librocthrust-dev",
+        "libhipcub-dev",
+        "librocrand-dev",
+        "libhiprand-dev",
+        // Asked for the directories of headers, by a shell.
+        "hipcc",
+        "dash",
+        "libc6-dev",
+        "g++",
+    ],
+    python: "3.13",
+    wheels: "cupy.txt",
+    directory: "cupy",
+    programs: &[
+        ("arrays/arithmetic", &[]),
+        ("arrays/reductions", &[]),
+        ("arrays/sorting", &[]),
+        ("arrays/indices", &[]),
+        ("arrays/kernels", &[]),
+        ("libraries/products", &[]),
+        ("libraries/solvers", &[]),
+        ("libraries/fourier", &[]),
+        ("libraries/random", &[]),
+        ("libraries/sparse", &[]),
+        ("libraries/images", &[]),
+    ],
+    stubs: &[("libroctracer64.so.4", "ROCTRACER")],
+    names: &[],
+    places: &[],
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("CUPY_CACHE_DIR", "/work/kernels"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    targets: &["gfx90a", "gfx1030", "gfx1100"],
+    controls: &[
+        Control::new("cu.handler=v_add_u32", "arrays/reductions", "gfx90a"),
+        Control::new("cu.handler=v_add_u32", "arrays/sorting", "gfx90a"),
+    ],
+};
+
+/// XLA leaves most of the first GiB to others.
+const XLA_MEMORY: &[&str] = &["--vram", "4G"];
+
+/// XLA's Triton takes waves for 32 wide. Without a search MIOpen has no convolution; a search for
+/// products tries dozens of kernels for each shape, which takes a software GPU minutes.
+const XLA_FLAGS: &str = "--xla_gpu_autotune_level=1 --xla_gpu_enable_triton_gemm=false \
+                         --xla_disable_hlo_passes=gemm-algorithm-picker";
+
+/// JAX's operations; a model of each library on it is a suite with the same root.
+pub const JAX: Framework = Framework {
+    name: "jax",
+    about: "JAX 0.5.0 on HIP 6.4.3 against its CPU back end: operations, gradients, training",
+    debian: "sid",
+    packages: &[
+        // Of Debian 12: these wheels are for no later Python.
+        "python3.11",
+        "libamdhip64-6",
+        "libhiprtc6",
+        "libamd-comgr3",
+        "rocm-device-libs-21",
+        "hipcc",
+        "lld-21",
+        "libmiopen1",
+        "libhipfft0",
+        "libhipblas2",
+        "libhipblaslt1",
+        "libhipsparse1",
+        "libhipsolver0",
+        "librocsolver0",
+        "librocrand1",
+        "libhiprand1",
+        "libroctx64-4",
+        "librocm-smi64-1",
+        "libc6-dev",
+        "g++",
+        // MIOpen starts compilers by a shell.
+        "dash",
+    ],
+    python: "3.11",
+    wheels: "jax.txt",
+    directory: "jax",
+    programs: &[
+        ("operations/elementwise", XLA_MEMORY),
+        ("operations/reductions", XLA_MEMORY),
+        ("operations/sorting", XLA_MEMORY),
+        ("operations/indices", XLA_MEMORY),
+        ("operations/products", XLA_MEMORY),
+        ("operations/convolutions", XLA_MEMORY),
+        ("operations/fourier", XLA_MEMORY),
+        ("operations/solvers", XLA_MEMORY),
+        ("operations/random", XLA_MEMORY),
+        ("operations/control", XLA_MEMORY),
+        ("models/training", XLA_MEMORY),
+    ],
+    stubs: &[("librocprofiler-register.so.0", "NOTHING"), ("libhipsparselt.so.0", "NOTHING"), ("librccl.so.1", "RCCL")],
+    names: &[
+        ("libamd_comgr.so.2", "libamd_comgr.so.3"),
+        ("librocm_smi64.so.7", "librocm_smi64.so.1"),
+        ("libhipblaslt.so.0", "libhipblaslt.so.1"),
+    ],
+    places: &[
+        ("/opt/rocm/llvm/bin/ld.lld", "/usr/lib/llvm-21/bin/ld.lld"),
+        ("/opt/rocm/amdgcn/bitcode", "/usr/lib/llvm-21/lib/clang/21/amdgcn/bitcode"),
+        ("/build/reproducible-path/miopen-6.4.3+dfsg/build/clang-21", "/usr/bin/clang-21"),
+    ],
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("JAX_PLATFORMS", "rocm,cpu"),
+        ("XLA_FLAGS", XLA_FLAGS),
+        ("JAX_COMPILATION_CACHE_DIR", "/work/compiled"),
+        ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0"),
+        // MIOpen names C's headers before those of C++, which include them as the next.
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    targets: &["gfx90a"],
+    controls: &[Control::new("cu.handler=v_add_u32", "operations/sorting", "gfx90a")],
+};
+
+pub const TRANSFORMERS: Framework = Framework {
+    name: "transformers",
+    about: "transformers 4.46 on JAX against its CPU back end: GPT-2, Llama, BERT, ViT, T5, Whisper in small",
+    programs: &[("models/transformers", XLA_MEMORY)],
+    targets: &["gfx90a"],
+    controls: &[],
+    ..JAX
+};
+
+pub const DIFFUSERS: Framework = Framework {
+    name: "diffusers",
+    about: "diffusers 0.32 on JAX against its CPU back end: a UNet, a VAE, Stable Diffusion's pipeline in small",
+    programs: &[("models/diffusers", XLA_MEMORY)],
+    targets: &["gfx90a"],
+    controls: &[],
+    ..JAX
+};
+
+impl Framework {
+    fn clients(&self) -> PathBuf {
+        tree::root().join("tests/clients")
+    }
+}
+
+impl Suite for Framework {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        &["python3", "python3-venv", "gcc", "libc6-dev"]
+    }
+
+    fn source(&self) -> Source {
+        let Framework { python, wheels, debian: suite, packages, .. } = *self;
+        Source::LibraryInRoot { python, wheels, suite, packages }
+    }
+
+    fn targets(&self) -> &'static [&'static str] {
+        self.targets
+    }
+
+    fn budget(&self) -> Duration {
+        Duration::from_secs(60 * 60)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(900)
+    }
+
+    fn units(&self, _source: &Path) -> Result<Vec<String>> {
+        Ok(self.programs.iter().map(|(name, _)| (*name).into()).collect())
+    }
+
+    fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
+        let (file, _) = unit.name.split_once('/').context("a program is FILE/PART")?;
+        let directory = self.clients().join(self.directory);
+        let scripts = [self.clients().join(CHECKS), directory.join(file).with_extension("py")];
+        let stubs = tree::root().join(STUBS);
+        let mut commands = vec![venv::made_from(&[&scripts[..], std::slice::from_ref(&stubs)].concat())?];
+        let mut copy = Command::new("cp");
+        copy.args(&scripts).arg(unit.at);
+        commands.push(copy);
+        for (library, name) in self.stubs {
+            let mut compile = Command::new("gcc");
+            compile.args(["-shared", "-fPIC", "-O1", "-Wall", &format!("-D{name}"), &format!("-Wl,-soname,{library}")]);
+            compile.arg("-o").arg(unit.at.join(library)).arg(&stubs);
+            commands.push(compile);
+        }
+        for (name, library) in self.names {
+            let mut link = Command::new("ln");
+            link.arg("-s").arg(Path::new(LIBRARIES).join(library)).arg(unit.at.join(name));
+            commands.push(link);
+        }
+        Ok(commands)
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        self.environment
+    }
+
+    fn in_guest(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn options(&self, unit: &str) -> &'static [&'static str] {
+        self.programs.iter().find(|(name, _)| *name == unit).map_or(&[], |(_, options)| options)
+    }
+
+    fn interpreter(&self) -> Option<String> {
+        Some(format!("/usr/bin/python{}", self.python))
+    }
+
+    /// Makes the links in the root that are not there.
+    fn prepare(&self, unit: &Unit<'_>) -> Result<()> {
+        let root = unit.root.context("a framework is in a root")?;
+        for (link, to) in self.places {
+            let link = root.join(link.trim_start_matches('/'));
+            if !link.is_symlink() {
+                let directory = link.parent().context("a link without a directory")?;
+                fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+                symlink(to, &link).with_context(|| format!("make {}", link.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        let (file, part) = unit.name.split_once('/').context("a program is FILE/PART")?;
+        self.prepare(unit)?;
+        let program = self.interpreter().context("a framework has a Python")?;
+        let script = format!("{WORK}/{file}.py");
+        let arguments = [script.as_str(), part];
+        let ran = machine.run_in_root(unit, &program, self.options(unit.name), &arguments, self.patience())?;
+        Ok(cases(unit.name, &ran))
+    }
+
+    fn judge(&self, _unit: &str, ran: &Ran) -> Outcome {
+        Outcome::Failed(ran.why())
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        self.controls
+    }
+}
+
+/// The checks that a program came to, and the program itself if it has not come to its end.
+fn cases(unit: &str, ran: &Ran) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let named = |rest: &str| rest.split_once(": ").map(|(name, how)| (name.to_owned(), how.to_owned()));
+    for line in ran.stdout.lines() {
+        if let Some((name, _)) = line.strip_prefix("ok ").and_then(named) {
+            cases.push(Case::of(unit, &name, Outcome::Passed));
+        } else if let Some((name, why)) = line.strip_prefix("FAILED ").and_then(named) {
+            cases.push(Case::of(unit, &name, Outcome::Failed(why)));
+        }
+    }
+    let has_failed = cases.iter().any(|case| matches!(case.outcome, Outcome::Failed(_)));
+    let ends = ran.stdout.lines().any(|line| line == "end") && ran.code == Some(i32::from(has_failed));
+    if !ends || cases.is_empty() {
+        cases.push(Case { name: unit.into(), outcome: Outcome::Failed(ran.why()) });
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_a_case_and_so_is_a_program_without_an_end() {
+        let seen = |code, stdout: &str| {
+            let ran = Ran { code, stdout: stdout.into(), ..Ran::default() };
+            cases("a/b", &ran).into_iter().map(|Case { name, outcome }| (name, outcome == Outcome::Passed)).collect()
+        };
+        let is = |expected: &[(&str, bool)], seen: Vec<(String, bool)>| {
+            let seen: Vec<_> = seen.iter().map(|(name, passed)| (name.as_str(), *passed)).collect();
+            assert_eq!(seen, expected);
+        };
+        is(&[("a/b: one", true), ("a/b: two", false)], seen(Some(1), "ok one: 3 equal\nFAILED two: no\nend\n"));
+        is(&[("a/b: one", true)], seen(Some(0), "ok one: 3 values equal\nend\n"));
+        is(&[("a/b: one", true), ("a/b", false)], seen(Some(0), "ok one: 3 values equal\n"));
+        is(&[("a/b: one", true), ("a/b", false)], seen(Some(1), "ok one: 3 values equal\nend\n"));
+        is(&[("a/b: one", true), ("a/b", false)], seen(None, "ok one: 3 values equal\nend\n"));
+        is(&[("a/b", false)], seen(Some(0), "end\n"));
+    }
+
+    #[test]
+    fn each_program_is_a_part_of_a_file() {
+        for framework in [&CUPY, &JAX, &TRANSFORMERS, &DIFFUSERS] {
+            for (name, _) in framework.programs {
+                let (file, part) = name.split_once('/').expect("FILE/PART");
+                let file = framework.clients().join(framework.directory).join(file).with_extension("py");
+                let text = fs::read_to_string(&file).expect("a file of checks");
+                assert!(text.contains(&format!("\npart(\"{part}\")\n")), "{name}");
+            }
+        }
+    }
+}
