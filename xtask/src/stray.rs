@@ -4,7 +4,6 @@
 //! Mechanism: git lists the files (tracked, and new ones that are not ignored), each rule looks at
 //! one file's text.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -46,21 +45,13 @@ use xtask_programs as programs;
 /// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch. A comment
 /// `NEW TARGET` without its row in docs/extending.md, or the other way round.
 ///
-/// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md, in a file
-/// with more of them than xtask/prose.toml allows.
+/// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md.
 ///
 /// Looks at all files that git tracks and at new ones that it does not ignore.
 ///
 /// Exit status: 0 clean, 1 findings, 2 cannot check (no git).
 #[derive(clap::Args)]
-pub struct Args {
-    /// Lower the numbers of allowed findings of language in xtask/prose.toml to those that are left
-    #[arg(long)]
-    lower: bool,
-    /// Print each finding of language in files whose name contains TEXT, the allowed ones included
-    #[arg(long, value_name = "TEXT")]
-    show: Option<String>,
-}
+pub struct Args {}
 
 const HOST: &str = "vkfd_kernel";
 const HOST_FILE: &str = "driver/src/os/mod.rs";
@@ -81,7 +72,7 @@ const ONE_PLACE: [(&str, &str, &str); 2] = [
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 6] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/", "targets/src/"];
 
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(_: &Args) -> Result<Verdict> {
     let root = tree::root();
     let mut findings = Vec::new();
     let mut looked_at = 0_usize;
@@ -97,7 +88,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
         graphs.push(circles::Graph::new(source, file, &text));
     }
     let mut files = file_circles::SOURCES.map(file_circles::Files::new);
-    let mut language = BTreeMap::new();
     let mut targets = Vec::new();
     for path in tree::files()? {
         if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
@@ -107,7 +97,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let text = fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
         looked_at += 1;
         if !generated(&text) {
-            language.insert(path.clone(), prose::check(&path, &text));
+            findings.extend(prose::check(&path, &text).iter().map(|finding| finding.at(&path)));
         }
         if extension(&path) == "md" {
             continue;
@@ -124,14 +114,8 @@ pub fn run(args: &Args) -> Result<Verdict> {
             }
         }
     }
-    if let Some(part) = &args.show {
-        let shown = language.iter().filter(|(path, _)| path.contains(part));
-        let lines = shown.flat_map(|(path, list)| list.iter().map(move |finding| finding.at(path)));
-        return Ok(Verdict::Findings(lines.collect()));
-    }
     findings.extend(graphs.iter().filter_map(circles::Graph::ring));
     findings.extend(files.iter().filter_map(file_circles::Files::circle));
-    findings.extend(prose::compare(&language, args.lower)?);
     findings.extend(switches::check()?);
     findings.extend(programs::check_results()?);
     findings.extend(calls::check()?);

@@ -53,7 +53,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Makes a block of what was fetched.
+    /// Makes a block of code that was fetched.
     pub(super) fn build(code: &Code, avx2: bool, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
         let Code { pc, layout, .. } = *code;
         let mut block = Block {
@@ -144,8 +144,8 @@ impl Block {
         }
         let first = self.steps.as_mut_ptr();
         for index in 1..self.steps.len() {
-            // SAFETY: both are steps of the block, and so is what is behind a chain: the last step
-            // is in none.
+            // SAFETY: both are steps of the block, and so is the step behind a chain: no chain has
+            // the last step.
             unsafe {
                 let step = &mut *first.add(index - 1);
                 (step.next, step.behind) = (first.add(index), first.add(index - 1).wrapping_add(step.links as usize));
@@ -158,8 +158,8 @@ impl Block {
         self.pc.wrapping_add(4 * self.words.len() as u64)
     }
 
-    /// Whether the code is still what was decoded, for a wave that comes here first in a run. If it
-    /// is where it was and nobody has invalidated the instruction cache, it is not looked at.
+    /// Whether the code is still what was decoded, for a wave that comes here first in a run. Code
+    /// that has not moved is read only after the instruction cache was invalidated.
     pub(super) fn still(&mut self, world: &mut dyn World, (run, epoch): (u64, u64)) -> Result<bool, Exit> {
         let place = |world: &mut dyn World, pc| world.translate(pc, Access::Execute).map_err(Exit::Miss);
         let first = place(world, self.pc)?;

@@ -2,8 +2,9 @@
 //! One pre-decoded instruction, and what its handler works on.
 //!
 //! A step has a handler and the places of its operands. Registers of a source are found by one mask
-//! and one addition: a row of the wave (its offset from the first), or a row of constants (its
-//! address, with no mask). A wave's rows are checked when it enters a block, and not by handlers.
+//! and one addition. A source is a row of the wave (its offset from the first), or a row of
+//! constants (its address, with no mask). A wave's rows are checked when it enters a block, and not
+//! by handlers.
 
 use super::cache::Cache;
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +72,7 @@ impl Source {
     }
 }
 
-/// A row as it was: where it belongs, in bytes from the first, and the address of the copy.
+/// A row as it was: its place, in bytes from the first row, and the address of the copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Undo {
     pub(super) row: usize,
@@ -184,8 +185,8 @@ pub(super) struct Step {
     pub(super) chain: *const Operands,
     pub(super) links: u32,
     pub(super) behind: *const Step,
-    /// Where the step last began to access memory and how far from the time before, for what it is
-    /// likely to access next.
+    /// Where the step last began to access memory, and how far from the time before: the next
+    /// access is likely to be as far.
     pub(super) last: Cell<(u64, u64)>,
     /// The region that begins here.
     #[cfg(target_arch = "x86_64")]

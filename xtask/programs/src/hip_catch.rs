@@ -89,7 +89,7 @@ const SEVERAL: &[&str] = &[
 const LARGE: &str = "memory/hipMemset";
 
 impl HipCatch {
-    /// Names of cases as one argument of Catch2's.
+    /// Names of cases as one argument for Catch2.
     fn spec(names: &[String]) -> String {
         let escaped = names.iter().map(|name| name.replace('\\', "\\\\").replace(',', "\\,").replace('[', "\\["));
         escaped.collect::<Vec<_>>().join(",")

@@ -74,9 +74,9 @@ use xtask_vm::others::Like;
 
 /// Run test programs that others wrote under `vkfd run`, and compare with the expectations
 ///
-/// Installs Debian packages that are missing (as root), takes the suites' sources from Debian,
-/// `--sources` or `--built`, compiles the programs that xtask/programs/SUITE.toml names, runs each
-/// on a machine of its own, and reads the verdict from the program's own output. What ends
+/// Installs Debian packages that are missing (as root), and takes the suites' sources from Debian,
+/// `--sources` or `--built`. Compiles the programs that xtask/programs/SUITE.toml names, and runs
+/// each on a machine of its own. The program's own output has the verdict. A case that ends
 /// otherwise than that file says, better or worse, is a finding.
 ///
 /// Exit status: 0 all ended as expected, 1 findings, 2 a suite that was asked for cannot be had
