@@ -89,7 +89,7 @@ struct Widths {
 /// One of a lane mask, whose size is that of the wave.
 const MASK: u8 = u8::MAX;
 
-static WIDTHS: LazyLock<[Vec<Widths>; 5]> = LazyLock::new(|| Target::ALL.map(widths));
+static WIDTHS: LazyLock<[Vec<Widths>; Target::ALL.len()]> = LazyLock::new(|| Target::ALL.map(widths));
 
 /// Makes the table. From then on [`step`] allocates nothing.
 pub(crate) fn prepare() {

@@ -10,8 +10,7 @@ use std::process::Output;
 
 use common::json;
 use serde_json::Value;
-
-const TARGETS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+use vkfd_isa::Target;
 
 fn code(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/code").join(target).with_extension("co")
@@ -39,7 +38,7 @@ fn functions(document: &Value) -> &Vec<Value> {
 
 #[test]
 fn every_kernel_of_every_target_is_read_to_its_end() {
-    for target in TARGETS {
+    for target in Target::ALL.map(Target::name) {
         let run = disasm(&code(target), &["--json"]);
         let document = json(&run);
         assert_eq!(run.status.code(), Some(0), "{target}");
@@ -80,7 +79,7 @@ fn text_has_descriptors_labels_and_addresses() {
 
 #[test]
 fn a_word_that_is_no_instruction_is_named_with_its_place_in_the_file() {
-    for target in TARGETS {
+    for target in Target::ALL.map(Target::name) {
         let mut bytes = fs::read(code(target)).unwrap();
         let document = json(&disasm(&code(target), &["--json", "--symbol", "fill64"]));
         let fill = &functions(&document)[0];

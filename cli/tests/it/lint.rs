@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use common::json;
-
-const TARGETS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+use vkfd_isa::Target;
 
 /// Kernels with planted bugs.
 fn code(target: &str) -> PathBuf {
@@ -25,7 +24,7 @@ fn printed(run: &Output) -> String {
 
 #[test]
 fn a_missing_wait_is_found_and_its_twin_is_silent() {
-    for target in TARGETS {
+    for target in Target::ALL.map(Target::name) {
         let run = lint(&code(target), &["--kernel", "early_load"]);
         let text = printed(&run);
         assert_eq!(run.status.code(), Some(1), "{target}: {text}");

@@ -7,7 +7,7 @@
 use crate::support;
 
 use support::random::REGISTERS;
-use support::{group, wave, Numbers, BASE};
+use support::{group, wave, waves, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Wave};
 use vkfd_isa::{decode, Op, Operand, Target};
@@ -90,12 +90,9 @@ fn compare(engine: &mut Engine, target: Target, lanes: u8, count: u64, seed: u64
     Ok(())
 }
 
-const WAVES: [(Target, u8); 5] =
-    [(Target::Gfx900, 64), (Target::Gfx90a, 64), (Target::Gfx1030, 32), (Target::Gfx1030, 64), (Target::Gfx1100, 32)];
-
 #[test]
 fn chains_are_the_reference_s() {
-    for (target, lanes) in WAVES {
+    for (target, lanes) in waves() {
         for (mut engine, count) in [(Engine::new(target), 300), (Engine::portable(target), 60)] {
             compare(&mut engine, target, lanes, count, 21).unwrap();
         }
@@ -104,7 +101,7 @@ fn chains_are_the_reference_s() {
 
 #[test]
 fn a_wrong_link_is_noticed() {
-    for (target, lanes) in WAVES {
+    for (target, lanes) in waves() {
         for mut engine in [Engine::new(target), Engine::portable(target)] {
             engine.sabotage(Switch::Chain.into());
             assert!(

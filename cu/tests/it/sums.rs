@@ -6,7 +6,7 @@
 
 use crate::support;
 
-use support::{group, wave, Numbers, BASE};
+use support::{group, wave, waves, Numbers, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Exit, Flat, Wave};
 use vkfd_isa::{decode, Op, Operand, Target};
@@ -107,12 +107,9 @@ fn compare(engine: &mut Engine, target: Target, lanes: u8, count: u64, seed: u64
     Ok(())
 }
 
-const WAVES: [(Target, u8); 5] =
-    [(Target::Gfx900, 64), (Target::Gfx90a, 64), (Target::Gfx1030, 32), (Target::Gfx1030, 64), (Target::Gfx1100, 32)];
-
 #[test]
 fn the_encodings_are_sums() {
-    for (target, _) in WAVES {
+    for (target, _) in waves() {
         let [low, high] = adds(target).map(|word| word | VCC << 8);
         let op = |words: [u32; 2]| decode(target, &words).map(|inst| inst.op);
         // v0 and v1, and the carry.
@@ -123,7 +120,7 @@ fn the_encodings_are_sums() {
 
 #[test]
 fn sums_are_the_reference_s() {
-    for (target, lanes) in WAVES {
+    for (target, lanes) in waves() {
         for (mut engine, count) in [(Engine::new(target), 3000), (Engine::portable(target), 300)] {
             compare(&mut engine, target, lanes, count, 22).unwrap();
             assert!(lanes == 32 || engine.slow().is_empty(), "{target}: {:?}", engine.slow());
@@ -133,7 +130,7 @@ fn sums_are_the_reference_s() {
 
 #[test]
 fn a_wrong_sum_is_noticed() {
-    for (target, lanes) in WAVES.into_iter().filter(|(_, lanes)| *lanes == 64) {
+    for (target, lanes) in waves().filter(|(_, lanes)| *lanes == 64) {
         for mut engine in [Engine::new(target), Engine::portable(target)] {
             engine.sabotage(Switch::Chain.into());
             let found = compare(&mut engine, target, lanes, 60, 22);

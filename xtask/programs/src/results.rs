@@ -7,6 +7,7 @@
 //!
 //! Limits: a person copies a run's counts into the file; the expectation files hold each case.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -14,6 +15,7 @@ use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
 use super::SUITES;
+use vkfd_targets::Target;
 use xtask_base::tree;
 
 const FILE: &str = "xtask/programs/results.toml";
@@ -21,7 +23,8 @@ const PAGE: &str = "docs/results.md";
 const README: &str = "README.md";
 const BEGIN: &str = "<!-- results: written by `cargo xtask programs --table --write` -->\n\n";
 const END: &str = "\n<!-- end of results -->";
-const TARGETS: [&str; 5] = ["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+/// The targets, a column each.
+const TARGETS: [Target; Target::ALL.len()] = Target::ALL;
 
 const INTRO: &str = "\
 <!-- SPDX-License-Identifier: GPL-2.0 OR MIT -->
@@ -73,7 +76,6 @@ struct Results {
 
 /// One way in which a suite ran.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Run {
     suite: String,
     /// The part of the suite that ran.
@@ -89,11 +91,9 @@ struct Run {
     of: Option<u32>,
     #[serde(default)]
     note: String,
-    gfx900: Option<Counts>,
-    gfx90a: Option<Counts>,
-    gfx942: Option<Counts>,
-    gfx1030: Option<Counts>,
-    gfx1100: Option<Counts>,
+    /// By target.
+    #[serde(flatten)]
+    counts: BTreeMap<String, Counts>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -105,8 +105,8 @@ struct Counts {
 }
 
 impl Run {
-    fn counts(&self) -> [Option<Counts>; 5] {
-        [self.gfx900, self.gfx90a, self.gfx942, self.gfx1030, self.gfx1100]
+    fn counts(&self) -> [Option<Counts>; TARGETS.len()] {
+        TARGETS.map(|target| self.counts.get(target.name()).copied())
     }
 
     /// The suite and its part.
@@ -139,10 +139,9 @@ fn parse(text: &str) -> Result<Results> {
         let suite = suite.with_context(|| format!("{FILE}: there is no suite {}", run.suite))?;
         ensure!(matches!(run.memory.as_str(), "" | "batch" | "oversubscribed"), "{FILE}: memory {:?}", run.memory);
         ensure!(!run.pressure || run.guest, "{FILE}: {}: pressure is a guest's", run.suite);
-        let ran: Vec<_> = TARGETS.iter().zip(run.counts()).filter(|(_, counts)| counts.is_some()).collect();
-        ensure!(!ran.is_empty(), "{FILE}: {}: no target", run.suite);
-        for (target, _) in ran {
-            ensure!(suite.targets().contains(target), "{FILE}: {} has no target {target}", run.suite);
+        ensure!(!run.counts.is_empty(), "{FILE}: {}: no target", run.suite);
+        for target in run.counts.keys() {
+            ensure!(suite.targets().contains(&target.as_str()), "{FILE}: {} has no target {target}", run.suite);
         }
     }
     for suite in SUITES {
@@ -156,8 +155,12 @@ fn parse(text: &str) -> Result<Results> {
 fn page(results: &Results) -> String {
     let mut page = INTRO.to_owned();
     let mut table = |title: &str, about: &str, chosen: &dyn Fn(&Run) -> bool| {
-        let _ = write!(page, "\n## {title}\n\n{about}\n\n| suite | programs | {} | remarks |\n", TARGETS.join(" | "));
-        page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        let _ = write!(
+            page,
+            "\n## {title}\n\n{about}\n\n| suite | programs | {} | remarks |\n",
+            TARGETS.map(Target::name).join(" | ")
+        );
+        let _ = writeln!(page, "|{}", " --- |".repeat(TARGETS.len() + 3));
         for run in results.run.iter().filter(|run| chosen(run)) {
             let cells: Vec<String> = run.counts().into_iter().map(cell).collect();
             let _ = writeln!(page, "| {} | {} | {} | {} |", run.name(), run.programs(), cells.join(" | "), run.note);
@@ -189,7 +192,7 @@ fn summary(results: &Results) -> String {
     let mut row = |words: &str, chosen: &dyn Fn(&Run) -> bool| {
         let runs: Vec<&Run> = results.run.iter().filter(|run| chosen(run)).collect();
         let ran = |at: usize| runs.iter().any(|run| run.counts()[at].is_some());
-        let targets: Vec<&str> = (0..TARGETS.len()).filter(|at| ran(*at)).map(|at| TARGETS[at]).collect();
+        let targets: Vec<&str> = (0..TARGETS.len()).filter(|at| ran(*at)).map(|at| TARGETS[at].name()).collect();
         let all = || runs.iter().flat_map(|run| run.counts()).flatten();
         let (passed, failed): (u32, u32) = (all().map(|c| c.passed).sum(), all().map(|c| c.failed).sum());
         let _ = writeln!(table, "| {words} | {} | {} | {} |", targets.join(", "), number(passed), number(failed));

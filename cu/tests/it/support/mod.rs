@@ -52,6 +52,14 @@ pub fn inst(op: Op, format: Format, dst: u16, src: [u16; 3]) -> Inst {
     }
 }
 
+/// Each target, with the numbers of lanes that its waves may have.
+pub fn waves() -> impl Iterator<Item = (Target, u8)> {
+    Target::ALL.into_iter().flat_map(|target| {
+        let lanes: &[u8] = if target.is_rdna() { &[32, 64] } else { &[64] };
+        lanes.iter().map(move |lanes| (target, *lanes))
+    })
+}
+
 /// A wave of 64 with 64 rows of each kind.
 pub fn wave(target: Target) -> Wave {
     let mut wave = Wave {

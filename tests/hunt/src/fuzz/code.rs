@@ -23,7 +23,7 @@ const BUDGET: u32 = 256;
 /// The engines and their world, made once.
 struct Bench {
     world: Bounded,
-    fast: [Engine; 5],
+    fast: [Engine; Target::ALL.len()],
 }
 
 fn with_bench(run: impl FnOnce(&mut Bench)) {
@@ -39,7 +39,7 @@ fn with_bench(run: impl FnOnce(&mut Bench)) {
 unsafe impl Send for Bench {}
 
 fn table(target: Target) -> &'static [Encoding] {
-    static TABLES: OnceLock<[Vec<Encoding>; 5]> = OnceLock::new();
+    static TABLES: OnceLock<[Vec<Encoding>; Target::ALL.len()]> = OnceLock::new();
     &TABLES.get_or_init(|| Target::ALL.map(|target| encodings(target).collect()))[target as usize]
 }
 
