@@ -8,28 +8,28 @@
 //!
 //! # The duties of a host
 //!
-//! This crate is also the shortest complete host. [`vkfd_driver::seams`] has the exact terms; a
-//! host that fails one of these lets a GPU reach memory of another owner:
+//! This crate is also the shortest host, to read and to begin another with. The exact terms are in
+//! [`vkfd_driver::seams`].
 //!
 //! | duty | here |
 //! | --- | --- |
-//! | Each watch of changed memory is called **before** the change, with its own part of the span only. | [`notifiers`] |
-//! | `read_begin` waits for changes under way, so that nobody faults pages in that are just going. | [`notifiers`] |
-//! | The end of a watch waits for calls under way. The driver then frees the receiver. | [`notifiers`] |
-//! | A fault fills in the pages span by span up to the first error, and says how far it came. | [`address_space`] |
-//! | A page in VRAM is faulted in as such. The host owns its place until it says `released`. | [`migration`] |
-//! | CPU memory of a client is copied with errors instead of crashes. | [`caller`] |
-//! | `flush_tlb` and `suspend` return when no access is in flight. They allocate nothing and wait for nothing else. | [`gpu`] |
-//! | Every retry fault is answered once, by the driver; the GPU then translates again or halts. | [`gpu`] |
-//! | Memory for both sides is zeroed and stays in place. | [`dma`] |
+//! | Each watch of changed memory is called **before** the change, with its own part of the span only. | `notifiers.rs` |
+//! | `read_begin` waits for changes under way, so that no fault returns a page that is just going. | `notifiers.rs` |
+//! | The end of a watch waits for calls under way. The driver then frees the receiver. | `notifiers.rs` |
+//! | A fault fills in the pages span by span up to the first error, and says how far it came. | `address_space.rs` |
+//! | A page in VRAM is faulted in as such. The host owns its place until it says `released`. | `migration.rs` |
+//! | A copy from or to client memory that is not there is EFAULT. Here pointers of a test are trusted. | `caller.rs` |
+//! | `flush_tlb` and `suspend` return when no access is in flight. They allocate nothing and wait for nothing else. | `gpu.rs` |
+//! | Every retry fault is answered once, by the driver; the GPU then translates again or halts. | `gpu.rs` |
+//! | Memory for both sides is zeroed and stays in place. | `dma.rs` |
 //! | A failing call of the host is an errno. Failpoints make each of them fail once. | everywhere |
 //!
 //! Limits: GPUs run no queues. A test makes their accesses and their faults. A page holds one word.
 //! [`rig::Rig`] puts the driver, a process, memory and GPUs together.
 //!
-//! Locks: each object has its own, taken in the order hook, table, notifiers. None is held while
-//! the driver or a hook is called, so the driver may call back. The exception is a GPU's state: an
-//! access holds it, and thereby comes before or after a flush, never across.
+//! Locks: each object has its own. The table's may be held with one of pinned pages or of failures,
+//! which comes after it. None is held while the driver or a hook is called, so the driver may call
+//! back. A GPU's state is locked during an access, which thereby never is on both sides of a flush.
 
 mod address_space;
 pub mod caller;

@@ -142,7 +142,7 @@ impl SimMm {
         replaced
     }
 
-    /// A page of system memory goes to a frame of the caller's choice, as in compaction. `copy` gets
+    /// A page of system memory goes to a frame that the caller chose, as in compaction. `copy` gets
     /// the old frame.
     pub fn compact(&self, page: u64, frame: u64, copy: impl FnOnce(u64)) {
         self.change(Change::Pages, page, 1, || {
@@ -155,8 +155,12 @@ impl SimMm {
 
     /// Takes all pages away, when nobody listens any more.
     pub fn end(&self) {
-        let mut table = std::mem::take(&mut *lock(&self.table));
-        self.let_go(std::mem::take(&mut table.pages).into_values().collect());
+        let pages = {
+            let table = &mut *lock(&self.table);
+            table.live.clear();
+            std::mem::take(&mut table.pages)
+        };
+        self.let_go(pages.into_values().collect());
     }
 
     /// Tells the watches of a change that does not come. Whether all agreed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Interval notifiers: who is called before memory changes, and who waits until it has.
+//! Interval notifiers: calls before memory changes, and waits until it has changed.
 //!
 //! A change notes its spans as under way, calls the watches that overlap, does its work, and takes
 //! the note away. `read_begin` waits while a span that overlaps the watch is noted. Each watch has
