@@ -6,8 +6,8 @@ use std::sync::mpsc::{channel, sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use vkfd_driver::base::addr::{FabricAddr, VramOffset, PAGE};
-use vkfd_driver::seams::address_space::{AddressSpace, Invalidate};
+use vkfd_driver::base::addr::{CpuSpan, FabricAddr, VramOffset, PAGE};
+use vkfd_driver::seams::address_space::{AddressSpace, Invalidate, Watch};
 use vkfd_driver::seams::gpu::{Gpu, Vmid};
 use vkfd_sim::memory::span;
 use vkfd_sim::{Seen, SimGpu, SimMm, GPU_ID};
@@ -19,15 +19,18 @@ const SOON: Duration = Duration::from_millis(50);
 struct Slow(SyncSender<(u64, u64)>, Mutex<Receiver<()>>);
 
 impl Invalidate for Slow {
-    fn invalidate(&self, span: vkfd_driver::base::addr::CpuSpan, _: bool) -> bool {
+    fn invalidate(&self, span: CpuSpan, _: bool) -> bool {
         self.0.send((span.start().0 / PAGE, span.pages())).unwrap();
         self.1.lock().unwrap().recv().unwrap();
         true
     }
 }
 
+/// The memory, the watch, the calls of its receiver, and the leave to return.
+type Watched = (Arc<SimMm>, Arc<dyn Watch>, Receiver<(u64, u64)>, SyncSender<()>);
+
 /// Memory of pages 10 to 29, and a watch of 10 to 19 with a slow receiver.
-fn watched() -> (Arc<SimMm>, Arc<dyn vkfd_driver::seams::address_space::Watch>, Receiver<(u64, u64)>, SyncSender<()>) {
+fn watched() -> Watched {
     let mm = Arc::new(SimMm::default());
     mm.map(10, 20, true);
     let (called, calls) = sync_channel(1);
@@ -94,7 +97,7 @@ fn an_entry_stays_in_the_tlb_until_it_is_flushed() {
     for level in 0..3 {
         gpu.write_entries(VramOffset(level * PAGE), (base + (level + 1) * PAGE) | 1, 0, 1);
     }
-    gpu.write_entries(VramOffset(3 * PAGE), 7 * PAGE | 3, 0, 1);
+    gpu.write_entries(VramOffset(3 * PAGE), (7 * PAGE) | 3, 0, 1);
     gpu.set_root(Vmid(1), Some(FabricAddr(base)), false);
     let seen = Seen::Memory { frame: 7, system: true, writable: false };
     assert_eq!(gpu.access(0), seen);
