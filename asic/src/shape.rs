@@ -2,8 +2,9 @@
 //! What the device is: the numbers that a driver reads of its VBIOS, firmware and registers.
 
 use vkfd_gpu::Units;
+use vkfd_targets::Model;
 
-/// Fields of a product. They come from the tree's one table of targets.
+/// Fields of a product.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// PCI device number.
@@ -29,6 +30,24 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// A row of the tree's one table of targets, as the device has it. `None` where a number is
+    /// none of PCI.
+    pub fn of(model: &Model) -> Option<Self> {
+        let waves = model.simd_per_unit * model.waves_per_simd;
+        Some(Self {
+            device_id: u16::try_from(model.device_id).ok()?,
+            revision: u8::try_from(model.revision).ok()?,
+            units: Units { count: model.units, engines: model.engines, arrays: model.arrays, waves },
+            waves_per_simd: model.waves_per_simd,
+            wave_size: model.wave_size,
+            scratch_slots: model.scratch_slots,
+            shader_mhz: model.clock_mhz,
+            memory_mhz: model.memory_mhz,
+            compute_firmware: model.firmware,
+            copy_firmware: model.sdma_firmware,
+        })
+    }
+
     /// Units of each shader array, counted with those that are missing in some.
     pub fn units_per_array(&self) -> u32 {
         let arrays = (self.units.engines * self.units.arrays).max(1);
@@ -51,18 +70,7 @@ pub(crate) mod tests {
 
     /// An MI210.
     pub(crate) fn mi210() -> Shape {
-        Shape {
-            device_id: 0x740f,
-            revision: 2,
-            units: Units { count: 104, engines: 8, arrays: 1, waves: 32 },
-            waves_per_simd: 8,
-            wave_size: 64,
-            scratch_slots: 32,
-            shader_mhz: 1700,
-            memory_mhz: 1600,
-            compute_firmware: 78,
-            copy_firmware: 8,
-        }
+        Shape::of(vkfd_targets::Target::Gfx90a.model()).unwrap()
     }
 
     #[test]

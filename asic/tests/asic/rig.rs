@@ -9,7 +9,7 @@ use vkfd_asic::registers::hub::{gfxhub, mmhub};
 use vkfd_asic::registers::{gc, sdma, system::osssys, Dword};
 use vkfd_asic::{Asic, Host, Shape};
 use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target};
-use vkfd_gpu::{raw, Bus, BusError, Config, FabricAddr, HostSpan, PhysAddr, Units, Vram};
+use vkfd_gpu::{raw, Bus, BusError, Config, FabricAddr, HostSpan, PhysAddr, Vram};
 
 /// Longer than anything takes.
 pub const HANG: Duration = Duration::from_secs(30);
@@ -84,18 +84,7 @@ pub fn halves(value: u64) -> [u32; 2] {
 }
 
 pub fn mi210() -> Shape {
-    Shape {
-        device_id: 0x740f,
-        revision: 2,
-        units: Units { count: 104, engines: 8, arrays: 1, waves: 32 },
-        waves_per_simd: 8,
-        wave_size: 64,
-        scratch_slots: 32,
-        shader_mhz: 1700,
-        memory_mhz: 1600,
-        compute_firmware: 78,
-        copy_firmware: 8,
-    }
+    Shape::of(vkfd_targets::Target::Gfx90a.model()).unwrap()
 }
 
 /// A packet's header.

@@ -20,7 +20,7 @@ use vkfd_device::vfio_user::server::{Guest, Server};
 use vkfd_driver::base::addr::FabricAddr;
 use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::topology::{self, Name, Processors, Sink};
-use vkfd_gpu::{Config, Units, Vram, CLOCK_HZ, VRAM_GRANULE};
+use vkfd_gpu::{Config, Vram, CLOCK_HZ, VRAM_GRANULE};
 use vkfd_host::{size, Target};
 
 /// A software GPU as a PCI device that Linux's amdgpu binds to
@@ -70,28 +70,6 @@ fn vram(text: &str) -> Result<u64, String> {
         return Err(format!("{text} is not a power of two from 256M to 1T"));
     }
     Ok(bytes)
-}
-
-/// The tree's one table of targets, as the device has it.
-fn shape(target: Target) -> Result<Shape> {
-    let model = target.model();
-    Ok(Shape {
-        device_id: u16::try_from(model.device_id).context("a PCI device number")?,
-        revision: u8::try_from(model.revision).context("a PCI revision")?,
-        units: Units {
-            count: model.units,
-            engines: model.engines,
-            arrays: model.arrays,
-            waves: model.simd_per_unit * model.waves_per_simd,
-        },
-        waves_per_simd: model.waves_per_simd,
-        wave_size: model.wave_size,
-        scratch_slots: model.scratch_slots,
-        shader_mhz: model.clock_mhz,
-        memory_mhz: model.memory_mhz,
-        compute_firmware: model.firmware,
-        copy_firmware: model.sdma_firmware,
-    })
 }
 
 fn write_firmware(directory: &Path, shape: &Shape) -> Result<()> {
@@ -157,7 +135,7 @@ fn topology(target: Target, vram_bytes: u64) -> String {
 
 fn run(cli: &Cli) -> Result<()> {
     let target = Target::Gfx90a;
-    let shape = shape(target)?;
+    let shape = Shape::of(target.model()).context("PCI numbers")?;
     if cli.topology {
         print!("{}", topology(target, cli.vram));
         return Ok(());

@@ -10,26 +10,14 @@ use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vkfd_device::ivshmem::Setup;
 use vkfd_driver::base::addr::{index, PhysAddr};
 use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::seams::gpu::{DmaMemory, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_gpu::raw;
+pub use vkfd_sim::patience::{until, PATIENCE as HANG};
 use vkfd_wire::{layout, Bar, Limits, Remote};
-
-/// Longer than anything takes; a test that waits this long has failed.
-pub const HANG: Duration = Duration::from_secs(60);
-
-/// Waits for something that another thread or process brings about.
-#[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < HANG, "never: {what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
 
 /// Tells threads to end, also when the test fails: otherwise it would wait for them for ever.
 pub struct Stop<'a>(pub &'a AtomicBool);

@@ -4,7 +4,7 @@
 
 use crate::guest::{limits, until, Guest, Stop, TestBar};
 use crate::machine::{Bare, Place};
-use crate::memory::{GuestMemory, Mm};
+use crate::memory::GuestMemory;
 use crate::queue::split;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct System {
     kfd: Arc<Kfd>,
     guest: Guest,
     place: Place,
-    memory: Arc<GuestMemory>,
+    memory: GuestMemory,
 }
 
 impl System {
@@ -53,11 +53,11 @@ impl System {
         gpus.push(remote.clone()).unwrap();
         let kfd = Kfd::new(gpus, options).unwrap();
         let guest = Guest::new(remote, setup.interrupt, kfd.clone());
-        Self { kfd, guest, place, memory: Arc::new(GuestMemory::new(ram)) }
+        Self { kfd, guest, place, memory: GuestMemory::new(ram) }
     }
 
     fn open(&self) -> Client {
-        Client(self.kfd.open(Arc::new(Mm(self.memory.clone()))).unwrap())
+        Client(self.kfd.open(self.memory.mm.clone()).unwrap())
     }
 
     fn kill_device(&self) {

@@ -17,7 +17,7 @@ use vkfd_asic::registers::{gc, sdma};
 use vkfd_asic::{Asic, Shape, Summary};
 use vkfd_device::vfio_user::message::command;
 use vkfd_device::vfio_user::server::{Guest, Server};
-use vkfd_gpu::{raw::memory_file, Config, Units, Vram};
+use vkfd_gpu::{raw::memory_file, Config, Vram};
 
 const VRAM: u64 = 4 << 20;
 const EINVAL: u32 = 22;
@@ -32,18 +32,7 @@ struct Client {
 impl Client {
     fn new() -> Self {
         let guest = Arc::new(Guest::default());
-        let shape = Shape {
-            device_id: 0x740f,
-            revision: 2,
-            units: Units { count: 104, engines: 8, arrays: 1, waves: 32 },
-            waves_per_simd: 8,
-            wave_size: 64,
-            scratch_slots: 32,
-            shader_mhz: 1700,
-            memory_mhz: 1600,
-            compute_firmware: 78,
-            copy_firmware: 8,
-        };
+        let shape = Shape::of(vkfd_host::Target::Gfx90a.model()).unwrap();
         let config = Config { threads: 1, ..Config::default() };
         let asic = Asic::new(shape, config, Vram::create(VRAM).unwrap(), guest.clone(), guest.clone()).unwrap();
         let server = Server::new(asic, guest);

@@ -7,15 +7,12 @@
 //! (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
-use crate::sim;
-
 use shuttle::thread;
-use sim::interleaved::{check, with, Accesses};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::Arc;
-use vkfd_driver::base::addr::GpuVa;
 use vkfd_driver::machine::kfd::Options;
-use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
+use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_sim::interleaved::{check, with, Accesses};
+use vkfd_sim::{Rig, WRITABLE_USERPTR};
 
 const VA: u64 = 0x10_0000_0000;
 const LIST: [(u64, u64); 3] = [(200, 2), (100, 1), (300, 1)];
@@ -38,9 +35,7 @@ fn gpu(rig: &Arc<Rig>, faults: bool) -> Accesses {
         |turn| VA + turn % PAGES * 4096,
         move |rig, va| {
             if faults {
-                let (va, reason) = (GpuVa(va), FaultReason::NotPresent);
-                let fault = PageFault { vmid: Vmid(1), queue: HwQueue(1), va, write: true, reason, retry: true };
-                rig.process.kfd().page_fault(GPU_ID, fault);
+                rig.report_fault(0, va / 4096, true, FaultReason::NotPresent);
             }
         },
     )

@@ -4,7 +4,5 @@
 
 mod interleavings;
 mod object_interleavings;
-#[path = "../it/sim/mod.rs"]
-mod sim;
 mod svm_block_interleavings;
 mod svm_interleavings;

@@ -8,19 +8,16 @@
 //! Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
-use crate::sim;
-
 use shuttle::rand::{thread_rng, Rng};
-use sim::interleaved::{at_random, check, until_found, Accesses, Owner};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::Arc;
-use vkfd_driver::device::vram::Contents;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::seams::device_memory::Kind;
 use vkfd_driver::seams::gpu::FaultReason;
-use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
-use vkfd_uapi::vkfd::{MoveArgs, MOVE, MOVE_TO_GPU, MOVE_TO_SYSTEM};
+use vkfd_sim::interleaved::{at_random, check, until_found, Accesses, Owner};
+use vkfd_sim::{Rig, WRITABLE_USERPTR};
+use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
+use vkfd_uapi::vkfd::{MOVE_TO_GPU, MOVE_TO_SYSTEM};
 
 /// Each thread's memory: of one 2 MiB, in two pieces.
 const OWN: [[(u64, u64); 2]; 3] =
@@ -47,7 +44,7 @@ impl Objects {
         for (page, place) in self.pages().zip(0..) {
             let va = VA[self.number] + place * 4096;
             match self.object {
-                Some((_, true)) => rig.gpu.access(va, |frame| {
+                Some((_, true)) => rig.gpu.access_with(va, |frame| {
                     // With retried faults an entry may be missing, never wrong.
                     let lacks = self.xnack && frame.is_none();
                     assert!(lacks || frame == rig.mm.frame(page), "page {page:#x}: {frame:x?}");
@@ -58,25 +55,21 @@ impl Objects {
     }
 
     fn move_pages(&self, rig: &Rig, direction: u32) {
-        let (start, size) = (OWN[self.number][0].0 * 4096, OWN[self.number][0].1 * 4096);
-        let mut args = MoveArgs { start, size, gpu_id: GPU_ID, direction, moved: 0, resident: 0, released: 0 };
+        let (first, pages) = OWN[self.number][0];
         // Without room in VRAM it is refused.
-        let _ = rig.call(MOVE.0, &mut args);
+        let _ = rig.move_pages(first, pages, direction);
     }
 
     /// A buffer of the driver's memory.
     fn buffer(&self, rig: &Rig, kind: u32) {
         let va_addr = VA[self.number] + (1 << 30);
         let flags = kind | ALLOC_MEM_FLAGS_WRITABLE;
-        let mut args = AllocMemoryOfGpuArgs { va_addr, size: 8192, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
-        if rig.call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, &mut args).is_err() {
-            return;
-        }
-        if rig.map(args.handle).is_ok() {
+        let Ok(handle) = rig.alloc(va_addr, 8192, flags) else { return };
+        if rig.map(handle).is_ok() {
             assert!(rig.gpu.walk(va_addr).is_some() && rig.gpu.walk(va_addr + 4096).is_some());
-            rig.unmap(args.handle).unwrap();
+            rig.unmap(handle).unwrap();
         }
-        rig.free(args.handle).unwrap();
+        rig.free(handle).unwrap();
         assert!(rig.gpu.walk(va_addr).is_none());
     }
 }
@@ -85,7 +78,9 @@ impl Owner for Objects {
     fn act(&mut self, rig: &Rig) {
         let own = OWN[self.number];
         if !self.there {
-            own.iter().for_each(|(first, count)| rig.mm.map(*first, *count, true));
+            for (first, count) in own {
+                rig.mm.map(first, count, true);
+            }
             self.there = true;
         }
         match thread_rng().gen_range(0..12) {
@@ -122,12 +117,7 @@ impl Owner for Objects {
             }
             8 => self.move_pages(rig, MOVE_TO_GPU),
             9 => self.move_pages(rig, MOVE_TO_SYSTEM),
-            10 => {
-                let device = &rig.process.kfd().devices()[0];
-                if let Ok(blocks) = device.alloc_vram(40, Contents::Zero) {
-                    device.vram().free(&**device.gpu(), &blocks);
-                }
-            }
+            10 => rig.use_vram(40),
             _ => self.buffer(rig, [ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_GTT][thread_rng().gen_range(0..2)]),
         }
         self.holds(rig);

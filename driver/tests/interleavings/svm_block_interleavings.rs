@@ -8,20 +8,17 @@
 //! Built only with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
-use crate::sim;
-
 use shuttle::rand::{thread_rng, Rng};
 use shuttle::thread;
-use sim::interleaved::{at_random, check, until_found, with, Accesses, Owner};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::device::damping::Damping;
-use vkfd_driver::device::vram::Contents;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_sim::interleaved::{at_random, check, until_found, with, Accesses, Owner};
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::svm::*;
 
 /// The last block of a window.
@@ -52,7 +49,7 @@ fn keep_the_window(rig: &Rig) {
 #[track_caller]
 fn reached(rig: &Rig, first: u64, pages: u64) {
     for page in first..first + pages {
-        rig.gpu.access(page * 4096, |frame| assert_eq!(frame, rig.mm.frame(page), "page {page:#x}"));
+        rig.gpu.access_with(page * 4096, |frame| assert_eq!(frame, rig.mm.frame(page), "page {page:#x}"));
     }
 }
 
@@ -135,12 +132,7 @@ impl Owner for Memory {
             7 => rig.process.acquire_vm(GPU_ID).unwrap(),
             8 => self.prefetch(rig, GPU_ID),
             9 => self.prefetch(rig, SVM_LOCATION_SYSMEM),
-            10 => {
-                let device = &rig.process.kfd().devices()[0];
-                if let Ok(blocks) = device.alloc_vram(40, Contents::Zero) {
-                    device.vram().free(&**device.gpu(), &blocks);
-                }
-            }
+            10 => rig.use_vram(40),
             _ => assert_eq!(rig.get(first, PAGES, &[]), Ok(vec![])),
         }
         self.holds(rig);
@@ -309,7 +301,7 @@ fn registered_beside_denied_memory(options: Options) {
     rig.mm.map(OWN[1], PAGES, true);
     access(&rig, OWN[0], PAGES).unwrap();
     let deny = with(&rig, |rig| {
-        rig.mm.faults.lock().unwrap().insert(OWN[0], Errno::EPERM);
+        rig.mm.fail(OWN[0], Errno::EPERM);
         rig.mm.notify(OWN[0], 1, true);
     });
     assert_eq!(access(&rig, OWN[1], PAGES), Ok(()));

@@ -7,15 +7,12 @@
 //! with `RUSTFLAGS="--cfg vkfd_shuttle"` (`cargo xtask interleavings`).
 #![cfg(vkfd_shuttle)]
 
-use crate::sim;
-
-use sim::interleaved::{check, with, Accesses};
-use sim::{Rig, GPU_ID};
 use std::sync::Arc;
 use vkfd_driver::device::damping::Damping;
-use vkfd_driver::device::vram::Contents;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_sim::interleaved::{check, with, Accesses};
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::svm::*;
 
 const AT: u64 = 0x10_0000;
@@ -112,12 +109,7 @@ fn evictions_by_faults_prefetches_and_buffer_objects_at_once() {
                 rig.set(AT + 512, PAGES, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
             }
         });
-        let room = with(&rig, |rig| {
-            let device = &rig.process.kfd().devices()[0];
-            if let Ok(blocks) = device.alloc_vram(3, Contents::Zero) {
-                device.vram().free(&**device.gpu(), &blocks);
-            }
-        });
+        let room = with(&rig, |rig| rig.use_vram(3));
         for page in 0..PAGES {
             assert!(rig.reach(0, AT + page, true).is_ok());
         }

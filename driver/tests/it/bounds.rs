@@ -2,18 +2,16 @@
 //! Calls have bounds, or give way when their thread is killed. What a killed call has done is as if
 //! it had not been made, or as far as it says.
 
-use crate::sim;
-
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sim::svm::AT;
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_driver::base::addr::{CpuVa, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection::kill_after;
+use vkfd_sim::svm::AT;
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::batch::UserptrRange;
 use vkfd_uapi::command as c;
 use vkfd_uapi::memory::*;
@@ -24,9 +22,7 @@ use vkfd_uapi::vkfd::*;
 const VA: u64 = 0x10_0000_0000;
 
 fn alloc(rig: &Rig, va: u64, size: u64, flags: u32) -> Result<u64, Errno> {
-    let flags = flags | ALLOC_MEM_FLAGS_WRITABLE;
-    let mut args = AllocMemoryOfGpuArgs { va_addr: va, size, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
-    rig.call(c::ALLOC_MEMORY_OF_GPU.0, &mut args).map(|()| args.handle)
+    rig.alloc(va, size, flags | ALLOC_MEM_FLAGS_WRITABLE)
 }
 
 fn map_list(rig: &Rig, handle: u64, ids: &[u32], done: u32) -> (Result<(), Errno>, u32) {
@@ -132,8 +128,8 @@ fn a_large_reservation_is_one_miss() {
     let pages = 64 * 512;
     rig.mm.map(AT, pages + 512, true);
     let calls = |first: u64, count: u64, forbidden: std::ops::Range<u64>| {
-        rig.mm.faults.lock().unwrap().clear();
-        rig.mm.faults.lock().unwrap().extend(forbidden.map(|page| (page, Errno::EPERM)));
+        rig.mm.no_failures();
+        forbidden.for_each(|page| rig.mm.fail(page, Errno::EPERM));
         let before = (rig.mm.fault_calls.load(Ordering::SeqCst), rig.process.svm().memory());
         let result = rig.set(first, count, &[(SVM_ATTR_ACCESS, GPU_ID)]);
         let after = (rig.mm.fault_calls.load(Ordering::SeqCst), rig.process.svm().memory());
@@ -167,10 +163,7 @@ fn killed_calls_end_and_leave_nothing() {
             let list: Vec<_> = (0..16).map(|i| (AT + 512 * (15 - i), 512)).collect();
             rig.register(VA, &list, WRITABLE_USERPTR).and_then(|handle| rig.map(handle))
         }),
-        ("move", |rig| {
-            let (start, size) = (AT * PAGE, 16 * 512 * PAGE);
-            rig.call(MOVE.0, &mut MoveArgs { start, size, gpu_id: GPU_ID, ..MoveArgs::zeroed() })
-        }),
+        ("move", |rig| rig.move_pages(AT, 16 * 512, MOVE_TO_GPU).map(drop)),
         ("measure", |rig| {
             let list: Vec<_> =
                 (0..16).map(|i| UserptrRange { start: (AT + i * 512) * PAGE, size: 512 * PAGE }).collect();

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What libdrm asks a render node.
 
-use crate::sim;
-
-use sim::{Rig, GPU_ID};
 use std::cell::RefCell;
 use vkfd_driver::base::addr::CpuVa;
 use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::drm::{Caller, RenderFile};
 use vkfd_driver::machine::kfd::Options;
+use vkfd_sim::{Rig, GPU_ID};
 
 /// Memory from 0x1000 on.
 struct Memory(RefCell<Vec<u8>>);

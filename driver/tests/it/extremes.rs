@@ -8,24 +8,22 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "halves of words are what is walked")]
 
-use crate::sim;
-
 use std::time::{Duration, Instant};
 
-use sim::svm::AT;
-use sim::{Rig, GPU_ID};
 use vkfd_driver::base::addr::{CpuVa, PAGE};
 use vkfd_driver::machine::kfd::Options;
+use vkfd_sim::caller::{ARGUMENT, LIST};
+use vkfd_sim::svm::AT;
+use vkfd_sim::{Rig, SimMm, GPU_ID};
 use vkfd_uapi::command as c;
 use vkfd_uapi::ioctl::Command;
+use vkfd_uapi::pod::slice_as_bytes;
 use vkfd_uapi::vkfd;
 
 /// 32-bit words of an argument that are walked.
 const WORDS: usize = 16;
-/// Words of the caller's memory: the argument, then lists.
-const ARENA: usize = 4096;
-/// Byte offset of the lists.
-const LISTS: usize = 4096;
+/// Bytes of the lists.
+const LIST_BYTES: usize = 12 << 10;
 const RUNS: u64 = 60_000;
 /// The longest that a call may take, on a machine that does other things as well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,10 +38,10 @@ fn commands() -> Vec<Command> {
     all
 }
 
-/// A machine, and memory of its caller.
+/// A machine whose calls come from an array: no address that a field names is a pointer of the
+/// test.
 struct Stage {
     rig: Rig,
-    arena: Vec<u32>,
 }
 
 impl Stage {
@@ -51,66 +49,51 @@ impl Stage {
         // A limit of some 40 MiB: what is allocated here is really there.
         let options =
             Options { ram: (3 << 29) + (64 << 20), register_deadline: Duration::from_millis(50), ..Options::default() };
-        let rig = Rig::with_gpus(options, 2, 2048);
+        let rig = Rig::on(SimMm::with_array(), Options { diagnosis: true, ..options }, 2, 2048);
         rig.mm.map(AT, 64, true);
-        let arena = vec![0u32; ARENA];
-        let start = arena.as_ptr() as u64;
-        *rig.mm.caller.lock().unwrap() = Some(start..start + (ARENA * 4) as u64);
-        Self { rig, arena }
-    }
-
-    fn lists(&self) -> u64 {
-        self.arena.as_ptr() as u64 + LISTS as u64
+        let stage = Self { rig };
+        stage.fill_lists();
+        stage
     }
 
     /// What lists consist of: page ranges, GPUs, attributes.
-    fn fill_lists(&mut self) {
-        for (i, pair) in self.arena[LISTS / 4..].chunks_exact_mut(4).enumerate() {
-            let at = (AT + i as u64 % 64) * PAGE;
+    fn fill_lists(&self) {
+        for i in 0..LIST_BYTES as u64 / 16 {
+            let at = (AT + i % 64) * PAGE;
             let values: [u64; 2] =
                 if i % 3 == 0 { [u64::from(GPU_ID) << 32 | u64::from(GPU_ID); 2] } else { [at, PAGE] };
-            for (to, word) in pair.iter_mut().zip(values.iter().flat_map(|v| [*v as u32, (*v >> 32) as u32])) {
-                *to = word;
-            }
+            self.rig.mm.put(LIST + i * 16, slice_as_bytes(&values));
         }
     }
 
-    fn call(&mut self, command: Command, argument: &[u32]) {
-        self.arena[..argument.len()].copy_from_slice(argument);
+    fn call(&self, command: Command, argument: &[u32]) {
+        let mut given = argument.to_vec();
         if command.same_call(c::WAIT_EVENTS) {
             // The timeout: nobody wants to wait.
-            self.arena[4] = 0;
+            given[4] = 0;
         }
-        if command.same_call(c::SVM) && self.arena[5] > 4 {
+        if command.same_call(c::SVM) && given[5] > 4 {
             // The list is behind it.
-            self.arena[5] %= 5;
+            given[5] %= 5;
         }
-        let at = CpuVa(self.arena.as_ptr() as u64);
+        self.rig.mm.put(ARGUMENT, slice_as_bytes(&given));
         let start = Instant::now();
-        let result = self.rig.process.ioctl(command.0, at);
+        let result = self.rig.process.ioctl(command.0, CpuVa(ARGUMENT));
         let took = start.elapsed();
         assert!(took < PATIENCE, "{command:?} with {argument:x?}: {result:?} after {took:?}");
     }
 
     fn end(self) {
-        self.rig.process.release();
         self.rig.files.close();
-        // What was moved to a GPU is there as long as its owner has it.
-        self.rig.mm.unmap(AT, 64);
-        let devices = self.rig.process.kfd().devices();
-        assert_eq!(self.rig.process.kfd().limit().used(), 0);
-        assert_eq!(self.rig.mm.watch_count(), 0);
-        for device in devices {
-            assert_eq!(device.vram().used(), 0);
-        }
+        assert_eq!(self.rig.close(), Ok(()));
     }
 }
 
 /// The ends of types, and the values at which the driver's behaviour changes.
-fn edges(lists: u64) -> Vec<u64> {
+fn edges() -> Vec<u64> {
     let va_end = 1 << 47;
     let powers = [12, 21, 30, 31, 32, 39, 47, 48, 63].map(|bit| 1u64 << bit);
-    let mut all = vec![0, 1, 2, 3, 4, 7, 8, 32, 33, 63, 64, 4095, 4096, 4097, lists, lists + 8, AT * PAGE];
+    let mut all = vec![0, 1, 2, 3, 4, 7, 8, 32, 33, 63, 64, 4095, 4096, 4097, LIST, LIST + 8, AT * PAGE];
     all.extend([u64::from(GPU_ID), u64::from(GPU_ID) + 1, u64::from(GPU_ID) << 32, va_end - PAGE, u64::MAX - PAGE + 1]);
     all.extend(powers.iter().flat_map(|power| [power - 1, *power, power + 1]));
     all.extend([u64::MAX, u64::MAX - 1, i64::MAX as u64, u64::from(u32::MAX), u64::from(u32::MAX) - 1]);
@@ -119,19 +102,19 @@ fn edges(lists: u64) -> Vec<u64> {
 }
 
 /// A value that fields often have, for those that are not walked.
-fn plausible(command: Command, word: usize, lists: u64) -> u32 {
+fn plausible(command: Command, word: usize) -> u32 {
     let fields: [u64; 8] = match command {
         // An object at an address, on a GPU, with flags.
         c::ALLOC_MEMORY_OF_GPU => [VA, PAGE, 0, 0, u64::from(GPU_ID) | (1 << 31 | 2) << 32, 0, 0, 0],
         vkfd_uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH => {
-            [VA, PAGE, 0, lists + 16, 1 | u64::from(GPU_ID) << 32, 1 << 31 | 4, 0, 0]
+            [VA, PAGE, 0, LIST + 16, 1 | u64::from(GPU_ID) << 32, 1 << 31 | 4, 0, 0]
         }
         c::SVM => [AT * PAGE, PAGE, 0, 0, 0, 0, 0, 0],
-        vkfd::SNAPSHOT => [1, u64::from(GPU_ID) << 32, lists, 4, 0, 0, 0, 0],
-        vkfd::MEASURE => [lists + 16, 1, 0, 0, 0, 0, 0, 0],
+        vkfd::SNAPSHOT => [1, u64::from(GPU_ID) << 32, LIST, 4, 0, 0, 0, 0],
+        vkfd::MEASURE => [LIST + 16, 1, 0, 0, 0, 0, 0, 0],
         vkfd::MOVE => [AT * PAGE, PAGE, u64::from(GPU_ID), 0, 0, 0, 0, 0],
-        c::MAP_MEMORY_TO_GPU | c::UNMAP_MEMORY_FROM_GPU => [u64::from(GPU_ID) << 32, lists, 1, 0, 0, 0, 0, 0],
-        _ => [u64::from(GPU_ID), lists, 1, 1, 1, u64::from(GPU_ID) << 32, 0, 0],
+        c::MAP_MEMORY_TO_GPU | c::UNMAP_MEMORY_FROM_GPU => [u64::from(GPU_ID) << 32, LIST, 1, 0, 0, 0, 0, 0],
+        _ => [u64::from(GPU_ID), LIST, 1, 1, 1, u64::from(GPU_ID) << 32, 0, 0],
     };
     let value = fields[word / 2];
     if word % 2 == 0 {
@@ -153,11 +136,9 @@ fn put(argument: &mut [u32], field: usize, value: u64) {
 #[test]
 fn every_field_at_the_ends_of_its_type() {
     let mut stage = Stage::new();
-    stage.fill_lists();
     for command in commands() {
-        let lists = stage.lists();
-        let edges = edges(lists);
-        let base: Vec<u32> = (0..WORDS).map(|word| plausible(command, word, lists)).collect();
+        let edges = edges();
+        let base: Vec<u32> = (0..WORDS).map(|word| plausible(command, word)).collect();
         let fields = (command.size().min(WORDS * 4)).div_ceil(8);
         for first in 0..fields {
             for (i, edge) in edges.iter().enumerate() {
@@ -186,7 +167,6 @@ fn every_field_at_the_ends_of_its_type() {
         // Objects that were made stay in the way of others.
         stage.end();
         stage = Stage::new();
-        stage.fill_lists();
     }
     stage.end();
 }
@@ -213,20 +193,17 @@ fn extremes_one_after_the_other() {
     let mut chance = Chance(setting("SEED", 0x9e37_79b9_7f4a_7c15) | 1);
     let commands = commands();
     let mut stage = Stage::new();
-    stage.fill_lists();
     for run in 0..setting("RUNS", RUNS) {
         if run % 4000 == 3999 {
             stage.end();
             stage = Stage::new();
-            stage.fill_lists();
         }
-        let lists = stage.lists();
-        let edges = edges(lists);
+        let edges = edges();
         let mut command = commands[chance.below(commands.len() as u64) as usize];
         if chance.below(8) == 0 {
             command = command.with_size(chance.below(128) as usize).unwrap_or(command);
         }
-        let mut argument: Vec<u32> = (0..WORDS).map(|word| plausible(command, word, lists)).collect();
+        let mut argument: Vec<u32> = (0..WORDS).map(|word| plausible(command, word)).collect();
         for field in 0..WORDS / 2 {
             match chance.below(6) {
                 0 => put(&mut argument, field, edges[chance.below(edges.len() as u64) as usize]),

@@ -2,9 +2,6 @@
 //! DRM's memory objects: made, shared with KFD both ways, mapped on the CPU and on the GPU, and
 //! gone without a trace.
 
-use crate::sim;
-
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::cell::RefCell;
 use vkfd_driver::base::addr::{CpuVa, PAGE};
 use vkfd_driver::base::errno::{Errno, Result};
@@ -12,9 +9,10 @@ use vkfd_driver::calls::mmap::Mapped;
 use vkfd_driver::drm::{Caller, RenderFile};
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection::fail_nth;
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::memory::{
-    AllocMemoryOfGpuArgs, ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs, ALLOC_MEM_FLAGS_PUBLIC,
-    ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE,
+    ExportDmabufArgs, GetDmabufInfoArgs, ImportDmabufArgs, ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_VRAM,
+    ALLOC_MEM_FLAGS_WRITABLE,
 };
 use vkfd_uapi::pod::Pod;
 
@@ -122,9 +120,7 @@ impl<'a> Node<'a> {
 }
 
 fn kfd_alloc(rig: &Rig, va: u64, bytes: u64) -> std::result::Result<u64, Errno> {
-    let flags = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_PUBLIC;
-    let mut args = AllocMemoryOfGpuArgs { va_addr: va, size: bytes, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
-    rig.call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, &mut args).map(|()| args.handle)
+    rig.alloc(va, bytes, ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_PUBLIC)
 }
 
 #[test]
@@ -314,7 +310,7 @@ fn released_while_mapping(options: Options) -> (std::result::Result<(), Errno>, 
     let object = node.create(PAGE, GTT, 0).unwrap();
     let process = rig.process.clone();
     // Between the look for the VM and the object's entry into the process.
-    rig.mm.at_settle(move || process.release());
+    rig.mm.at_settle(move |_| process.release());
     let mapped = node.map(object, AT, 0, PAGE);
     let left = rig.vram_used(0) >= before;
     drop(node);

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a client can take, and keep from others: memory, VMIDs, queues, other clients' interrupts.
 
-use crate::sim;
-
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use sim::svm::AT;
-use sim::user::OfUser;
-use sim::{Rig, GPU_ID};
 use vkfd_driver::base::addr::{CpuVa, GpuVa, VramOffset, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::machine::kfd::Options;
@@ -17,6 +11,9 @@ use vkfd_driver::process::Process;
 use vkfd_driver::queues::event::Waited;
 use vkfd_driver::seams::gpu::{FaultReason, Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_sabotage::{Switch, Switches};
+use vkfd_sim::patience::until;
+use vkfd_sim::svm::AT;
+use vkfd_sim::{Rig, SimMm, GPU_ID};
 use vkfd_uapi::command as c;
 use vkfd_uapi::event::{CreateEventArgs, EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY, EVENT_SIGNAL};
 use vkfd_uapi::memory::*;
@@ -53,7 +50,7 @@ fn alloc_at(process: &Arc<Process>, va: u64, size: u64, flags: u32) -> Result<(u
 /// Another client of the rig's machine.
 fn open(rig: &Rig, user: u32) -> Arc<Process> {
     let kfd = rig.process.kfd().clone();
-    kfd.open(Arc::new(OfUser(sim::Mm(rig.mm.clone()), user))).unwrap()
+    kfd.open(Arc::new(SimMm::of_user(user))).unwrap()
 }
 
 #[test]
@@ -252,7 +249,7 @@ fn a_late_interrupt_is_not_the_next_owners() {
         [EVENT_MEMORY, EVENT_HW_EXCEPTION, EVENT_SIGNAL].map(|kind| next.events().create(kind, false).unwrap().0);
     report(first, events[2]);
     assert!(events.iter().all(|event| !came(&next, *event)), "of the process before");
-    assert!(rig.gpu.faults_served.lock().unwrap().is_empty());
+    assert!(rig.gpu.answers().is_empty());
     assert_eq!(next.counters().gpu_faults.get(), 0);
     // Its own come.
     report(second, events[2]);
@@ -316,13 +313,12 @@ fn an_allocation_that_cannot_succeed_evicts_nobody() {
 
 #[test]
 fn what_is_for_tests_is_off_unless_switched_on() {
-    let rig = Rig::as_shipped(Options::default(), 1, 2048);
+    let rig = Rig::on(SimMm::default(), Options::default(), 1, 2048);
     rig.mm.map(AT, 16, true);
     let mut windows = WindowsArgs { gap: 0, per_range: 1, pad: 0 };
     assert_eq!(rig.call(SET_WINDOWS.0, &mut windows), Err(Errno::EPERM));
     assert_eq!(rig.call(MEASURE.0, &mut MeasureArgs::zeroed()), Err(Errno::EPERM));
-    let mut to_gpu = MoveArgs { start: AT * PAGE, size: PAGE, gpu_id: GPU_ID, ..MoveArgs::zeroed() };
-    assert_eq!(rig.call(MOVE.0, &mut to_gpu), Err(Errno::EPERM));
+    assert_eq!(rig.move_pages(AT, 1, MOVE_TO_GPU), Err(Errno::EPERM));
     let mut caps = CapsArgs { size: 64, ..CapsArgs::zeroed() };
     rig.call(QUERY_CAPS.0, &mut caps).unwrap();
     assert_eq!(caps.caps & CAP_DIAGNOSIS, 0);
@@ -406,7 +402,7 @@ fn an_object_is_mapped_from_its_beginning() {
 fn faults_are_served_in_their_order() {
     use std::sync::{mpsc, Mutex};
     let rig = Rig::with_gpus(Options::default(), 1, 2048);
-    *rig.mm.kind.lock().unwrap() = None;
+    rig.mm.set_kind(None);
     let faults = 24;
     for i in 0..faults {
         rig.mm.map(AT + 512 * i, 512, true);
@@ -433,12 +429,8 @@ fn faults_are_served_in_their_order() {
     wait.recv().unwrap();
     (1..faults).for_each(fault);
     go_on.send(()).unwrap();
-    let start = Instant::now();
-    let served = || rig.gpu.faults_served.lock().unwrap().clone();
-    while (served().len() as u64) < faults && start.elapsed() < Duration::from_secs(30) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let order: Vec<_> = served().iter().map(|(va, _)| (va / PAGE - AT) / 512).collect();
+    until("each fault is answered", || rig.gpu.answers().len() as u64 == faults);
+    let order: Vec<_> = rig.gpu.answers().iter().map(|(va, _)| (va / PAGE - AT) / 512).collect();
     assert_eq!(order, (0..faults).collect::<Vec<_>>());
 }
 
@@ -455,7 +447,7 @@ fn vram_comes_without_what_others_had_in_it() {
     let ids = [GPU_ID];
     let mut map = MapMemoryToGpuArgs { handle, device_ids_array_ptr: ids.as_ptr() as u64, n_devices: 1, n_success: 0 };
     call(&other, c::MAP_MEMORY_TO_GPU.0, &mut map).unwrap();
-    let seam = sim::Device(rig.gpu.clone());
+    let seam = rig.gpu.clone();
     for (at, bytes) in pieces(&other, offset, 128).iter() {
         seam.write_entries(*at, 0x5ec4_e700, 0, bytes / 8);
     }

@@ -9,7 +9,6 @@ mod limits;
 mod moving;
 mod queues;
 mod reports;
-mod sim;
 mod svm;
 mod svm_blocks;
 mod svm_eviction;

@@ -1,42 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is done with memory while it moves to a GPU, by threads other than its mover.
 
-use crate::sim;
-
-use sim::svm::AT;
-use sim::{Rig, GPU_ID};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::seams::device_memory::Kind;
+use vkfd_sim::svm::AT;
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_WRITABLE};
 use vkfd_uapi::svm::*;
-use vkfd_uapi::vkfd::{MoveArgs, MOVE, MOVE_TO_GPU};
+use vkfd_uapi::vkfd::MOVE_TO_GPU;
 
 const VA: u64 = 0x20_0000_0000;
 
 fn rig(kind: Kind) -> Rig {
     let rig = Rig::with_gpus(Options { device_memory: kind, ..Options::default() }, 2, 4096);
     rig.mm.map(AT, 2048, true);
-    for page in AT..AT + 2048 {
-        rig.mm.cpu_write(page, page * 3);
-    }
+    rig.mm.fill(AT..AT + 2048);
     rig
 }
 
 fn move_to_gpu(rig: &Rig, first: u64, pages: u64) -> u64 {
-    let mut args = MoveArgs {
-        start: first * 4096,
-        size: pages * 4096,
-        gpu_id: GPU_ID,
-        direction: MOVE_TO_GPU,
-        moved: 0,
-        resident: 0,
-        released: 0,
-    };
-    rig.call(MOVE.0, &mut args).unwrap();
-    args.moved
+    rig.move_pages(first, pages, MOVE_TO_GPU).unwrap()
 }
 
 /// Pages that were faulted in while pages moved, granule by granule, with time for every thread
@@ -136,12 +122,12 @@ fn a_prefetch_moves_what_another_one_could_not() {
     let rig = rig(Kind::Coherent);
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     let (begun, wait) = std::sync::mpsc::sync_channel(16);
-    rig.mm.pinned.lock().unwrap().extend(AT..AT + 100);
+    rig.mm.pin(AT..AT + 100);
     let moves = AtomicU64::new(0);
     rig.mm.before_move(move |mm, _| {
         // Pinned for the first one only.
         if moves.fetch_add(1, Ordering::SeqCst) > 0 {
-            mm.pinned.lock().unwrap().clear();
+            mm.unpin();
         }
         begun.send(()).unwrap();
         std::thread::sleep(Duration::from_millis(100));
@@ -176,6 +162,6 @@ fn from_gpu_to_gpu_only_what_is_not_there_moves() {
         rig.settle();
         rig.check_svm(0, AT, 1024);
         rig.check_svm(1, AT, 1024);
-        assert!((AT..AT + 1024).all(|page| rig.mm.cpu_read(page) == page * 3));
+        rig.mm.check_filled(AT..AT + 1024);
     }
 }

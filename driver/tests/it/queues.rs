@@ -2,12 +2,10 @@
 //! What a queue uses must be mapped: in a buffer object, or in SVM memory that the GPU always has
 //! entries for.
 
-use crate::sim;
-
-use sim::svm::{rig, AT};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_driver::base::addr::PAGE;
 use vkfd_driver::base::errno::Errno;
+use vkfd_sim::svm::{rig, AT};
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::queue::{
     CreateQueueArgs, UpdateQueueArgs, MAX_QUEUE_PERCENTAGE, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA,

@@ -3,11 +3,8 @@
 //! process on a fault, as ROCR does, would end the driver in it too. A separate process, because
 //! the driver's log is set once.
 
-use crate::sim;
-
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sim::{Rig, GPU_ID};
 use vkfd_driver::base::addr::GpuVa;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os;
@@ -15,6 +12,7 @@ use vkfd_driver::process::Process;
 use vkfd_driver::queues::event::Waited;
 use vkfd_driver::seams::gpu::{FaultReason, HwQueue, Interrupts, PageFault, Vmid};
 use vkfd_sabotage::{Switch, Switches};
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::event::{EventData, EVENT_HW_EXCEPTION, EVENT_MEMORY};
 use vkfd_uapi::pod::Pod;
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SVM ranges against a simulated host: attributes, mapping, invalidation, faults.
 
-use crate::sim;
-
-use sim::svm::{rig, xnack_rig, Refused, AT};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::Ordering;
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::gpuvm::page_table::VA_END;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_sim::svm::{rig, xnack_rig, Refused, AT};
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::memory::ALLOC_MEM_FLAGS_EXECUTABLE;
 use vkfd_uapi::svm::*;
 
@@ -106,7 +104,7 @@ fn with_xnack_off_access_maps_at_once_and_only_the_gpus_that_have_it() {
 #[test]
 fn entries_follow_the_flags_and_the_permission_of_the_memory() {
     let rig = rig();
-    rig.mm.map(AT + 4, 4, false);
+    rig.mm.protect(AT + 4, 4, false);
     rig.set(AT, 16, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     let entry = |page| rig.gpu.entry((AT + page) * 4096).unwrap().1;
     assert!(entry(0) & WRITEABLE != 0 && entry(0) & EXECUTABLE == 0);
@@ -138,7 +136,7 @@ fn entries_follow_the_flags_and_the_permission_of_the_memory() {
 #[test]
 fn memory_that_may_not_be_used_is_reported_and_the_rest_is_mapped() {
     let rig = rig();
-    rig.mm.faults.lock().unwrap().insert(AT + 7, Errno::EFAULT);
+    rig.mm.fail(AT + 7, Errno::EFAULT);
     assert_eq!(rig.set(AT, 600, &[(SVM_ATTR_ACCESS, GPU_ID)]), Err(Errno::EFAULT));
     rig.check_svm(0, AT, 7);
     rig.check_svm(0, AT + 8, 592);
@@ -232,13 +230,11 @@ fn memory_becomes_read_only_and_writable_again_under_a_range() {
     rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     let writable = |page| rig.gpu.entry((AT + page) * 4096).unwrap().1 & WRITEABLE != 0;
     assert!(writable(3));
-    rig.mm.map(AT + 3, 1, false);
-    rig.mm.notify(AT + 3, 1, true);
+    rig.mm.protect(AT + 3, 1, false);
     rig.settle();
     assert!(!writable(3) && writable(2));
     rig.check_svm(0, AT, 8);
-    rig.mm.map(AT + 3, 1, true);
-    rig.mm.notify(AT + 3, 1, true);
+    rig.mm.protect(AT + 3, 1, true);
     rig.settle();
     assert!(writable(3));
 }
@@ -267,7 +263,7 @@ fn faults_bring_memory_that_nobody_registered() {
 #[test]
 fn a_fault_takes_as_little_as_it_can_of_what_nobody_registered() {
     let rig = xnack_rig();
-    rig.mm.seams.lock().unwrap().extend([AT + 100, AT + 300]);
+    rig.mm.cut([AT + 100, AT + 300]);
     rig.reach(0, AT + 200, true).unwrap();
     rig.check_svm(0, AT + 100, 200);
     assert!(rig.nothing_mapped(0, AT, 100) && rig.nothing_mapped(0, AT + 300, 300));
@@ -292,7 +288,7 @@ fn a_fault_takes_as_little_as_it_can_of_what_nobody_registered() {
 fn the_heap_stays_in_system_memory() {
     let rig = rig();
     rig.process.set_xnack(true).unwrap();
-    *rig.mm.heap.lock().unwrap() = AT..AT + 512;
+    rig.mm.set_heap(AT..AT + 512);
     for (page, moves) in [(AT + 7, false), (AT + 512 + 7, true)] {
         rig.gpu_write(0, page, 42).unwrap();
         assert_eq!(rig.mm.device_pages() != 0, moves, "page {page:#x}");

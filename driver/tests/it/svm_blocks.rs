@@ -3,10 +3,6 @@
 //! how long it takes, is nothing to the others. Blocks end and are made again at the same addresses
 //! while calls, faults and restores are at work in them.
 
-use crate::sim;
-
-use sim::svm::{rig, AT};
-use sim::{Rig, GPU_ID};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{sync_channel, SyncSender};
 use std::sync::Mutex;
@@ -20,6 +16,8 @@ use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_driver::svm::block::Block;
 use vkfd_driver::svm::block_state::BlockState;
 use vkfd_driver::svm::window::Window;
+use vkfd_sim::svm::{rig, AT};
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::svm::*;
 
 const WINDOW_PAGES: u64 = 1 << 17;
@@ -106,7 +104,7 @@ fn a_block_that_ends_under_a_restore_leaves_the_next_one_alone() {
 #[test]
 fn a_block_that_ends_under_a_call_leaves_faults_in_the_next_one_alone() {
     let rig = rig_at_the_last_block(Options::default());
-    *rig.mm.kind.lock().unwrap() = None;
+    rig.mm.set_kind(None);
     rig.process.set_xnack(true).unwrap();
     rig.set(BLOCK, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     let (begun, go_on) = hold_the_next_fault(&rig);
@@ -161,12 +159,12 @@ fn a_neighbour_is_in_trouble(options: Options) {
     rig.mm.map(AT, 2048, true);
     rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     // mprotect(PROT_NONE) of a page; the restore is due in a millisecond.
-    rig.mm.faults.lock().unwrap().insert(AT, Errno::EPERM);
+    rig.mm.fail(AT, Errno::EPERM);
     rig.mm.notify(AT, 1, true);
     rig.set(AT + 64, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     rig.check_svm(0, AT + 64, 8);
     // Gone instead.
-    rig.mm.faults.lock().unwrap().insert(AT + 1, Errno::EFAULT);
+    rig.mm.fail(AT + 1, Errno::EFAULT);
     rig.mm.notify(AT, 2, true);
     rig.set(AT + 128, 8, &[(SVM_ATTR_ACCESS_IN_PLACE, GPU_ID)]).unwrap();
     rig.set(AT + 64, 8, &[(SVM_ATTR_SET_FLAGS, SVM_FLAG_GPU_EXEC)]).unwrap();
@@ -339,8 +337,7 @@ fn a_window_has_one_block_at_an_address_and_finds_it_by_itself() {
     let watch: Arc<dyn Watch> = rig.process.mm().watch(window.span(), Arc::new(Deaf)).unwrap();
     let block = || {
         let span = CpuSpan::new(CpuVa(AT * 4096 + HUGE), HUGE).unwrap();
-        let granule =
-            Granule::new(Arc::new(sim::Mm(rig.mm.clone())), rig.process.who(), span, 1, Arc::default()).unwrap();
+        let granule = Granule::new(rig.mm.clone(), rig.process.who(), span, 1, Arc::default()).unwrap();
         Block::new(&window, &watch, granule).unwrap()
     };
     let (first, second) = (block(), block());

@@ -2,20 +2,16 @@
 //! Evicting SVM memory that is not where it was: a forked child has it, or nobody that the driver
 //! knows of.
 
-use crate::sim;
-
-use sim::svm::AT;
-use sim::{Rig, GPU_ID};
 use vkfd_driver::machine::kfd::Options;
+use vkfd_sim::svm::AT;
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::svm::*;
 
 /// One GPU, and memory on it.
 fn rig(vram: u64, pages: u64) -> Rig {
     let rig = Rig::with_gpus(Options::default(), 1, vram);
     rig.mm.map(AT, pages, true);
-    for page in AT..AT + pages {
-        rig.mm.cpu_write(page, page * 3);
-    }
+    rig.mm.fill(AT..AT + pages);
     rig.set(AT, pages, &[(SVM_ATTR_ACCESS, GPU_ID), (SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
     assert_eq!(rig.mm.device_pages() as u64, pages);
     rig
@@ -36,12 +32,8 @@ fn what_only_a_forked_child_has_is_evicted_where_it_is() {
     assert!(device.residency().is_empty());
     // Page tables of blocks without ranges may go meanwhile.
     assert!(device.vram().available() / 4096 >= free + 1024);
-    for page in (AT..AT + 512).chain(AT + 600..AT + 610) {
-        assert_eq!(rig.mm.child_reads(page), page * 3, "page {page:#x}");
-    }
-    for page in (AT + 512..AT + 600).chain(AT + 610..AT + 1024) {
-        assert_eq!(rig.mm.cpu_read(page), page * 3, "page {page:#x}");
-    }
+    rig.mm.check_child((AT..AT + 512).chain(AT + 600..AT + 610));
+    rig.mm.check_filled((AT + 512..AT + 600).chain(AT + 610..AT + 1024));
     let counters = rig.svm_counters();
     assert_eq!((counters.pages_in.get(), counters.pages_out.get(), counters.evictions.get()), (1024, 1024, 2));
     rig.mm.end_child();
@@ -55,7 +47,7 @@ fn before_a_device_goes_what_only_a_child_has_comes_back() {
     rig.mm.leave_to_child(AT, 512);
     assert_eq!(device.evict_all().unwrap(), 512);
     assert_eq!(device.residency().hosted().0, 0);
-    assert!((AT..AT + 512).all(|page| rig.mm.child_reads(page) == page * 3));
+    rig.mm.check_child(AT..AT + 512);
 }
 
 #[test]
@@ -66,7 +58,7 @@ fn all_places_of_a_granule_are_known_however_its_pages_have_come_and_gone() {
     for step in [2, 3, 7, 510] {
         for page in (AT..AT + 512).step_by(step).chain([AT + 511]) {
             rig.mm.renew(page, 1);
-            rig.mm.cpu_write(page, page * 3);
+            rig.mm.fill([page]);
         }
         assert_eq!(device.residency().hosted().0, rig.mm.device_pages() as u64);
         rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]).unwrap();
@@ -75,7 +67,7 @@ fn all_places_of_a_granule_are_known_however_its_pages_have_come_and_gone() {
     rig.mm.leave_to_child(AT, 512);
     assert_eq!(device.evict_all().unwrap(), 512);
     assert!(device.residency().is_empty());
-    assert!((AT..AT + 512).all(|page| rig.mm.child_reads(page) == page * 3));
+    rig.mm.check_child(AT..AT + 512);
 }
 
 #[test]
@@ -83,9 +75,7 @@ fn svm_memory_has_no_more_of_the_vram_than_it_may() {
     let limited = |svm_vram| {
         let rig = Rig::with_gpus(Options { svm_vram: Some(svm_vram), ..Options::default() }, 1, 8192);
         rig.mm.map(AT, 2048, true);
-        for page in AT..AT + 2048 {
-            rig.mm.cpu_write(page, page * 3);
-        }
+        rig.mm.fill(AT..AT + 2048);
         rig.set(AT, 2048, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
         rig
     };
@@ -98,7 +88,7 @@ fn svm_memory_has_no_more_of_the_vram_than_it_may() {
     }
     let counters = rig.svm_counters();
     assert_eq!((counters.pages_in.get(), counters.pages_out.get(), counters.evictions.get()), (2048, 1024, 2));
-    assert!((AT..AT + 2048).all(|page| rig.mm.cpu_read(page) == page * 3));
+    rig.mm.check_filled(AT..AT + 2048);
 
     // All in one call.
     let rig = limited(4 << 20);

@@ -2,9 +2,6 @@
 //! SVM memory in VRAM against a simulated host: prefetch, faults, pressure, failures. Every page
 //! holds a number that must survive.
 
-use crate::sim;
-
-use sim::{Rig, GPU_ID};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +11,7 @@ use vkfd_driver::device::vram::Contents;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::seams::device_memory::Kind;
 use vkfd_driver::seams::event_stream::EventStream;
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -23,9 +21,7 @@ const SYSTEM: u32 = SVM_LOCATION_SYSMEM;
 fn rig_of(options: Options, gpus: u32, vram: u64, pages: u64) -> Rig {
     let rig = Rig::with_gpus(options, gpus, vram);
     rig.mm.map(AT, pages, true);
-    for page in AT..AT + pages {
-        rig.mm.cpu_write(page, page * 3);
-    }
+    rig.mm.fill(AT..AT + pages);
     rig
 }
 
@@ -67,9 +63,7 @@ impl Events {
 }
 
 fn intact(rig: &Rig, pages: u64) {
-    for page in AT..AT + pages {
-        assert_eq!(rig.mm.cpu_read(page), page * 3, "page {page:#x}");
-    }
+    rig.mm.check_filled(AT..AT + pages);
 }
 
 fn prefetch(rig: &Rig, first: u64, pages: u64, to: u32) {
@@ -137,9 +131,7 @@ fn private_memory_comes_back_when_the_cpu_touches_it() {
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 512, GPU_ID);
     assert_eq!(rig.mm.device_pages(), 512);
-    for page in AT..AT + 50 {
-        assert_eq!(rig.mm.cpu_read(page), page * 3);
-    }
+    rig.mm.check_filled(AT..AT + 50);
     rig.settle();
     assert_eq!(rig.mm.device_pages(), 462);
     rig.check_svm(0, AT, 512);
@@ -164,7 +156,10 @@ fn pages_that_come_back_together_are_counted_by_granule() {
     // A host may have several pages at once: here all of both granules, which lie one after the
     // other, and what is nobody's.
     let first = (0..).map(|page| vkfd_driver::base::addr::VramOffset(page * 4096));
-    let at = first.take(4096).find(|at| sim::migrate::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap()).unwrap();
+    let at = first
+        .take(4096)
+        .find(|at| vkfd_sim::migration::fabric_frame(GPU_ID, *at) == rig.mm.frame(AT).unwrap())
+        .unwrap();
     use vkfd_driver::seams::device_memory::DeviceMemory;
     device.came_back(at, 1024);
     let counters = rig.svm_counters();
@@ -229,7 +224,7 @@ fn mostly_read_memory_is_read_where_it_is() {
 fn a_third_of_the_pages_that_will_not_move_stays_and_everything_is_mapped() {
     let rig = rig(Kind::Coherent);
     rig.set(AT, 1024, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
-    rig.mm.pinned.lock().unwrap().extend((AT..AT + 1024).step_by(3));
+    rig.mm.pin((AT..AT + 1024).step_by(3));
     let before = rig.vram_used(0);
     prefetch(&rig, AT, 1024, GPU_ID);
     let moved = rig.mm.device_pages() as u64;
@@ -239,7 +234,7 @@ fn a_third_of_the_pages_that_will_not_move_stays_and_everything_is_mapped() {
     intact(&rig, 1024);
     assert_eq!(rig.svm_counters().pages_refused.get(), 1024 - moved);
     // Some that moved do not come back.
-    rig.mm.pinned.lock().unwrap().extend(AT..AT + 100);
+    rig.mm.pin(AT..AT + 100);
     prefetch(&rig, AT, 1024, SYSTEM);
     assert!(rig.mm.device_pages() > 0 && rig.mm.device_pages() < 100);
     rig.check_svm(0, AT, 1024);
@@ -457,7 +452,7 @@ fn buffer_objects_of_any_process_make_svm_memory_give_way() {
     rig.set(AT, 1536, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     prefetch(&rig, AT, 1536, GPU_ID);
     assert_eq!(rig.mm.device_pages(), 1536);
-    let other = rig.process.kfd().open(Arc::new(sim::Mm(Arc::default()))).unwrap();
+    let other = rig.process.kfd().open(Arc::new(vkfd_sim::SimMm::default())).unwrap();
     other.acquire_vm(GPU_ID).unwrap();
     use vkfd_uapi::memory::{AllocMemoryOfGpuArgs, ALLOC_MEM_FLAGS_VRAM};
     let alloc = |process: &Arc<vkfd_driver::process::Process>, pages: u64| {
@@ -536,8 +531,8 @@ fn a_process_that_ends_brings_its_memory_back() {
 fn what_moved_before_a_failure_is_counted() {
     let rig = rig(Kind::Coherent);
     rig.set(AT, 512, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
-    rig.mm.pinned.lock().unwrap().extend(AT..AT + 100);
-    *rig.mm.move_error.lock().unwrap() = Some(Errno::EINTR);
+    rig.mm.pin(AT..AT + 100);
+    rig.mm.fail_move(Errno::EINTR);
     assert_eq!(rig.set(AT, 512, &[(SVM_ATTR_PREFETCH_LOC, GPU_ID)]), Err(Errno::EINTR));
     let counters = rig.svm_counters();
     assert_eq!((counters.pages_in.get(), counters.pages_refused.get(), rig.mm.device_pages()), (412, 100, 412));

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Eviction from VRAM: the coldest memory goes, and uses make memory warm.
 
-use crate::sim;
-
-use sim::{Rig, GPU_ID};
 use vkfd_driver::device::vram::Contents;
 use vkfd_driver::machine::kfd::Options;
+use vkfd_sim::{Rig, GPU_ID};
 use vkfd_uapi::svm::*;
 
 /// A page number at a 2 MiB boundary.
@@ -19,9 +17,7 @@ const LOT: u64 = 16;
 fn rig(granules: u64, xnack: bool) -> Rig {
     let rig = Rig::with_gpus(Options::default(), 1, (granules + 4) * GRANULE);
     rig.mm.map(AT, granules * GRANULE, true);
-    for page in AT..AT + granules * GRANULE {
-        rig.mm.cpu_write(page, page * 3);
-    }
+    rig.mm.fill(AT..AT + granules * GRANULE);
     rig.process.set_xnack(xnack).unwrap();
     rig.set(AT, granules * GRANULE, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     rig
@@ -54,9 +50,7 @@ fn there(rig: &Rig, granules: u64) -> Vec<u64> {
 }
 
 fn intact(rig: &Rig, granules: u64) {
-    for page in AT..AT + granules * GRANULE {
-        assert_eq!(rig.mm.cpu_read(page), page * 3, "page {page:#x}");
-    }
+    rig.mm.check_filled(AT..AT + granules * GRANULE);
 }
 
 #[test]

@@ -2,12 +2,10 @@
 //! SVM ranges whose memory is unmapped, against a simulated host: what had a range has none,
 //! however and whenever it happens, and what is mapped there later is other memory.
 
-use crate::sim;
-
-use sim::svm::{rig, xnack_rig, AT};
-use sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicBool, Ordering};
 use vkfd_driver::base::errno::Errno;
+use vkfd_sim::svm::{rig, xnack_rig, AT};
+use vkfd_sim::{Rig, GPU_ID, WRITABLE_USERPTR};
 use vkfd_uapi::svm::*;
 
 #[test]
@@ -66,7 +64,7 @@ fn a_fault_makes_no_range_of_memory_that_came_after_its_look() {
             // The last page that the look finds in the mapping.
             if mapped && span.start().0 == block * 4096 && !replaced.swap(true, Ordering::SeqCst) {
                 mm.unmap(block + 88, 8);
-                mm.seams.lock().unwrap().extend([block + 88, block + 96]);
+                mm.cut([block + 88, block + 96]);
                 mm.map(block + 88, 8, true);
             }
         });
@@ -74,7 +72,7 @@ fn a_fault_makes_no_range_of_memory_that_came_after_its_look() {
         assert_eq!(rig.gpu_read(0, block + 200), Ok(42));
         rig.mm.no_hook();
         assert!(rig.nothing_mapped(0, block + 88, 8));
-        assert!(rig.mm.seams.lock().unwrap().contains(&(block + 88)), "nobody looked");
+        assert!(rig.mm.is_cut(block + 88), "nobody looked");
         let object = rig.register((block + 88) * 4096, &[(block + 88, 8)], WRITABLE_USERPTR).unwrap();
         rig.free(object).unwrap();
         rig.check_svm(0, block + 96, 104);
@@ -182,9 +180,8 @@ fn what_was_unmapped_is_in_no_imports_way() {
     let rig = xnack_rig();
     let (va, size) = (0x10_0000_0000, 16 * 4096);
     let flags = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE;
-    let mut alloc = AllocMemoryOfGpuArgs { va_addr: va, size, handle: 0, mmap_offset: 0, gpu_id: GPU_ID, flags };
-    rig.call(vkfd_uapi::command::ALLOC_MEMORY_OF_GPU.0, &mut alloc).unwrap();
-    let mut export = ExportDmabufArgs { handle: alloc.handle, flags: 0, dmabuf_fd: 0 };
+    let handle = rig.alloc(va, size, flags).unwrap();
+    let mut export = ExportDmabufArgs { handle, flags: 0, dmabuf_fd: 0 };
     rig.call(vkfd_uapi::command::EXPORT_DMABUF.0, &mut export).unwrap();
     rig.set(AT, 16, &[(SVM_ATTR_GRANULARITY, 3)]).unwrap();
     // The worker, which would look after it, is busy.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Userptr against a simulated host: the races and refusals that a real host shows only by chance.
 
-use crate::sim;
-
-use sim::{Rig, WRITABLE_USERPTR};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +8,8 @@ use vkfd_driver::base::errno::{Errno, Reason};
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::seams::gpu::FaultReason;
 use vkfd_driver::userptr::window::WindowPolicy;
+use vkfd_sim::patience::until;
+use vkfd_sim::{Rig, WRITABLE_USERPTR};
 use vkfd_uapi::pod::Pod;
 
 const VA: u64 = 0x10_0000_0000;
@@ -177,10 +176,10 @@ fn a_fault_brings_its_neighbours_and_leaves_the_rest_in_swap() {
 fn busy_faults_are_tried_again() {
     let list = scattered(10);
     let rig = rig_with(&list);
-    rig.mm.faults.lock().unwrap().insert(list[3].0, Errno::EBUSY);
+    rig.mm.fail(list[3].0, Errno::EBUSY);
     rig.mm.after_fault(|mm, _| {
         if mm.fault_calls.load(Ordering::SeqCst) == 3 {
-            mm.faults.lock().unwrap().clear();
+            mm.no_failures();
         }
     });
     let handle = rig.register(VA, &list, WRITABLE_USERPTR).unwrap();
@@ -284,10 +283,7 @@ fn memory_that_stays_away_is_looked_for_a_few_times_only() {
     });
     rig.mm.unmap(list[7].0, list[7].1);
     rig.settle();
-    let until = Instant::now() + Duration::from_secs(60);
-    while looks.load(Ordering::SeqCst) < 2 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("two looks", || looks.load(Ordering::SeqCst) >= 2);
     // Time in which more would come.
     std::thread::sleep(Duration::from_millis(600));
     let looked = looks.load(Ordering::SeqCst);
@@ -310,8 +306,7 @@ fn with_xnack_memory_that_comes_back_is_left_to_faults() {
 #[test]
 fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
     let (rig, list, handle) = mapped(scattered(20));
-    rig.mm.notify(list[2].0, 1, true);
-    rig.mm.map(list[2].0, list[2].1, false);
+    rig.mm.protect(list[2].0, list[2].1, false);
     rig.settle();
     let runs = rig.info().restore_runs;
     std::thread::sleep(Duration::from_millis(100));
@@ -323,7 +318,7 @@ fn a_range_that_became_read_only_is_denied_and_the_restore_does_not_spin() {
 #[test]
 fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
     let (rig, list, _) = mapped(scattered(4));
-    rig.mm.faults.lock().unwrap().insert(list[1].0, Errno::EBUSY);
+    rig.mm.fail(list[1].0, Errno::EBUSY);
     let begun = Instant::now();
     rig.mm.notify(list[1].0, 1, true);
     std::thread::sleep(Duration::from_millis(300));
@@ -333,7 +328,7 @@ fn a_restore_that_cannot_finish_pauses_longer_and_longer() {
     let most = 16 + begun.elapsed().as_millis() / 64;
     assert!(u128::from(runs) <= most, "{runs}");
     assert!(rig.gpu.is_suspended(), "queues stay stopped while a page is missing");
-    rig.mm.faults.lock().unwrap().clear();
+    rig.mm.no_failures();
     rig.settle();
     rig.check(VA, &list);
 }
@@ -545,13 +540,13 @@ fn measuring_faults_the_pages_and_leaves_nothing() {
 #[test]
 fn a_queue_made_while_evicted_starts_stopped() {
     let (rig, ..) = mapped([(100, 2)]);
-    rig.mm.faults.lock().unwrap().insert(100, Errno::EBUSY);
+    rig.mm.fail(100, Errno::EBUSY);
     rig.mm.notify(100, 1, true);
     assert!(rig.gpu.is_suspended());
     // Suspension is the VMID's, so what is added to it waits as well; nothing resumes it but the
     // restore.
     assert_eq!(rig.gpu.suspends.load(Ordering::SeqCst), 1);
-    rig.mm.faults.lock().unwrap().clear();
+    rig.mm.no_failures();
     rig.settle();
     assert!(!rig.gpu.is_suspended());
 }

@@ -3,8 +3,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`sim`] | a simulated host: the driver without memory or GPUs of its own, thousands of lives a second |
-//! | [`model`] | random sequences of calls on it, against a flat model of the GPUs' right view |
+//! | [`model`] | random sequences of calls on a simulated host, against a flat model of the GPUs' right view |
 //! | [`live`] | the same on a real machine in this process, through the client library, with real memory |
 //! | [`moving`] | memory moves to GPUs and back under threads that write to it; `vkfd-stress` does that, too |
 //! | [`svm`] | as `live`, for memory that moves to a GPU and back |
@@ -20,7 +19,6 @@ pub mod fuzz;
 pub mod live;
 pub mod model;
 pub mod moving;
-pub mod sim;
 pub mod stress;
 pub mod svm;
 pub mod watchdog;

@@ -71,18 +71,8 @@ fn device() -> &'static (Asic, Arc<Machine>) {
     static DEVICE: OnceLock<(Asic, Arc<Machine>)> = OnceLock::new();
     DEVICE.get_or_init(|| {
         let machine = Arc::new(Machine((0..MEMORY / 8).map(|_| AtomicU64::new(0)).collect()));
-        let shape = Shape {
-            device_id: 0x740f,
-            revision: 2,
-            units: Units { count: 8, engines: 8, arrays: 1, waves: 32 },
-            waves_per_simd: 8,
-            wave_size: 64,
-            scratch_slots: 32,
-            shader_mhz: 1700,
-            memory_mhz: 1600,
-            compute_firmware: 78,
-            copy_firmware: 8,
-        };
+        let shape = Shape::of(vkfd_driver::targets::Target::Gfx90a.model()).expect("a PCI device");
+        let shape = Shape { units: Units { count: 8, ..shape.units }, ..shape };
         let config = Config { threads: 1, target: None, ..Config::default() };
         let vram = Vram::create(VRAM_BYTES).expect("VRAM");
         let asic = Asic::new(shape, config, vram, machine.clone(), machine.clone()).expect("a device");

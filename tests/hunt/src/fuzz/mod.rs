@@ -19,9 +19,10 @@ use vkfd_uapi::command::{self, ALL};
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::vkfd;
 
-use crate::model::{self, Op, Piece, Shape, Step, Trouble};
-use crate::sim::memory::{Change, SimMemory, CALLER, FIRST_PAGE};
-use crate::sim::{Form, Rig, FIRST_GPU_ID};
+use vkfd_sim::caller::{ARGUMENT, CALLER, LIST};
+use vkfd_sim::{Form, Rig, SimMm, GPU_ID};
+
+use crate::model::{self, Change, Op, Piece, Shape, Step, Trouble, FIRST_PAGE, VRAM_PAGES};
 
 pub use asic::asic_accesses;
 pub use code::{kernel_arguments, kernel_descriptors, machine_code};
@@ -73,16 +74,16 @@ const EDGES: [u64; 32] = [
     1 << 30,
     1 << 31,
     i32::MAX as u64,
-    FIRST_GPU_ID as u64,
-    (FIRST_GPU_ID as u64) << 32,
-    FIRST_GPU_ID as u64 | (FIRST_GPU_ID as u64) << 32,
+    GPU_ID as u64,
+    (GPU_ID as u64) << 32,
+    GPU_ID as u64 | (GPU_ID as u64) << 32,
     CALLER,
     CALLER + 0x1000,
     CALLER + 0x8ff8,
     FIRST_PAGE * 4096,
     (FIRST_PAGE + 63) * 4096,
-    FIRST_GPU_ID as u64 | (1 << 31 | 2) << 32,
-    FIRST_GPU_ID as u64 | (1 << 31 | 4) << 32,
+    GPU_ID as u64 | (1 << 31 | 2) << 32,
+    GPU_ID as u64 | (1 << 31 | 4) << 32,
 ];
 
 /// A byte chooses a command (or says that a whole command word follows), then comes the length of
@@ -90,12 +91,12 @@ const EDGES: [u64; 32] = [
 /// of the argument says whether they are one of `EDGES` or follow. The bytes are also what lists in
 /// the callers' memory consist of.
 pub fn ioctl_decode(data: &[u8]) {
-    let memory = SimMemory::new(64);
-    memory.map(FIRST_PAGE, 48, true);
     // The limit that follows from this is half a GiB: no call takes long.
-    let rig = Rig::new(memory, 1, Options { ram: 2 << 30, diagnosis: true, ..Rig::options() });
+    let options = Options { ram: 2 << 30, diagnosis: true, ..model::options() };
+    let rig = Rig::on(SimMm::with_array(), options, 1, VRAM_PAGES);
+    rig.mm.map(FIRST_PAGE, 48, true);
     let mut input = Unstructured::new(data);
-    rig.memory.put(CALLER + 0x1000, &data[..data.len().min(0x8000)]);
+    rig.mm.put(LIST, &data[..data.len().min(0x8000)]);
     for _ in 0..64 {
         let Ok((command, at_edges)) = command(&mut input) else { break };
         let mut argument = [0; ARGUMENT_BYTES];
@@ -108,11 +109,12 @@ pub fn ioctl_decode(data: &[u8]) {
             // The timeout: nobody wants to wait.
             argument[16..20].fill(0);
         }
-        rig.memory.put(CALLER, &argument);
-        let _ = rig.process.ioctl(command.0, CpuVa(CALLER));
+        rig.mm.put(ARGUMENT, &argument);
+        let _ = rig.process.ioctl(command.0, CpuVa(ARGUMENT));
     }
-    rig.memory.notify(FIRST_PAGE, 64, true);
-    assert!(rig.settle(), "the queues stay stopped");
+    rig.mm.notify(FIRST_PAGE, 64, true);
+    rig.settle();
+    rig.files.close();
     if let Err(left) = rig.close() {
         panic!("{left}");
     }

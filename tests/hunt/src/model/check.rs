@@ -7,7 +7,7 @@ use vkfd_driver::base::addr::PAGE;
 use vkfd_uapi::vkfd::{RANGE_DENIED, RANGE_GONE, RANGE_INVALID, RANGE_VALID};
 
 use super::run::{ensure, Kind, State, Verdict, World, WINDOW};
-use crate::sim::gpu::Seen;
+use vkfd_sim::{Seen, SimGpu};
 
 /// What a failed call must leave as it was.
 #[derive(PartialEq, Eq, Debug)]
@@ -26,18 +26,18 @@ impl World {
     }
 
     fn vram_used(&self) -> Vec<u64> {
-        self.rig.kfd.devices().iter().map(|d| d.vram().used()).collect()
+        self.rig.process.kfd().devices().iter().map(|d| d.vram().used()).collect()
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        let seen = |gpu: &crate::sim::gpu::SimGpu| {
+        let seen = |gpu: &SimGpu| {
             let all = (0..self.window_pages()).map(|page| (page, gpu.access(WINDOW + page * PAGE)));
             all.filter(|(_, seen)| *seen != Seen::Nothing).collect()
         };
         Fingerprint {
-            objects: self.rig.bos().iter().map(|bo| (bo.handle, bo.mapped_gpus, bo.size)).collect(),
-            notifiers: self.rig.memory.watches(),
-            charged: self.rig.kfd.limit().used(),
+            objects: self.bos().iter().map(|bo| (bo.handle, bo.mapped_gpus, bo.size)).collect(),
+            notifiers: self.rig.mm.watch_count(),
+            charged: self.rig.process.kfd().limit().used(),
             vram: self.vram_used(),
             pages: self.rig.gpus.iter().map(|gpu| seen(gpu)).collect(),
         }
@@ -67,7 +67,7 @@ impl World {
                 _ => 0,
             })
             .sum();
-        let notifiers = self.rig.memory.watches() as u64;
+        let notifiers = self.rig.mm.watch_count() as u64;
         for (what, is, wanted) in [
             ("objects", info.bos, self.objects.len() as u64),
             ("ranges", info.userptr_ranges, ranges as u64),
@@ -75,7 +75,7 @@ impl World {
             ("GTT bytes", info.gtt_bytes, gtt),
             ("VRAM bytes", info.vram_bytes, vram),
             ("notifiers", info.notifiers, notifiers),
-            ("bytes charged", self.rig.kfd.limit().used(), userptr + gtt),
+            ("bytes charged", self.rig.process.kfd().limit().used(), userptr + gtt),
             ("VRAM in use", self.vram_used().iter().sum(), vram + info.page_table_bytes),
             ("evictions", info.evictions, info.restores),
             ("XNACK", info.xnack.into(), self.xnack.into()),
@@ -89,7 +89,7 @@ impl World {
     fn check_ranges(&self) -> Verdict {
         for object in self.objects.iter().filter(|o| o.is_mapped()) {
             let Kind::Userptr { ranges, .. } = &object.kind else { continue };
-            let told = self.rig.ranges(object.handle).map_err(|e| format!("{e:?}"))?;
+            let told = self.ranges(object.handle).map_err(|e| format!("{e:?}"))?;
             ensure!(told.len() == ranges.len(), "{} ranges, not {}", told.len(), ranges.len());
             let mut gpu_va = WINDOW + object.page * PAGE;
             for (i, (told, range)) in told.iter().zip(ranges).enumerate() {
@@ -121,7 +121,7 @@ impl World {
                         for page in range.first..range.first + range.pages {
                             let slot = slots.next().ok_or("a page outside of the window")?;
                             if range.state == State::Valid {
-                                let frame = self.rig.memory.frame(page).ok_or_else(|| format!("no page {page:#x}"))?;
+                                let frame = self.rig.mm.frame(page).ok_or_else(|| format!("no page {page:#x}"))?;
                                 *slot = Wanted::Frame(frame, *writable);
                             }
                         }
@@ -145,9 +145,7 @@ impl World {
                 _ => false,
             };
             let stale = match seen {
-                Seen::Memory { frame, system: true, .. } if !fits && !self.rig.memory.is_alive(frame) => {
-                    " (a dead frame)"
-                }
+                Seen::Memory { frame, system: true, .. } if !fits && !self.rig.mm.is_live(frame) => " (a dead frame)",
                 _ => "",
             };
             ensure!(fits, "page {page} of the window: {seen:?}{stale}, not {wanted:?}");

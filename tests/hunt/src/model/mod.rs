@@ -8,16 +8,30 @@
 //! and shrinks freely.
 
 mod check;
+pub mod race;
 mod run;
+
+use std::time::Duration;
 
 use proptest::prelude::*;
 use vkfd_driver::base::errno::Errno;
+use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::Switches;
+use vkfd_sim::Form;
 
-use crate::sim::memory::Change;
-use crate::sim::Form;
-
+pub use race::Change;
 pub use run::run;
+
+/// The first page of the simulated memory.
+pub const FIRST_PAGE: u64 = 0x1000;
+/// VRAM of each GPU, in pages.
+pub const VRAM_PAGES: u64 = 128;
+
+/// Options for a driver that restores without pauses, and looks for nothing by the clock.
+#[must_use]
+pub fn options() -> Options {
+    Options { restore_pause: Duration::ZERO, looks: 0, ..Options::default() }
+}
 
 /// A piece of the simulated memory: first page and pages, both within limits when used.
 pub type Piece = (u64, u64);

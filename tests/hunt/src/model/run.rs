@@ -13,12 +13,19 @@ use vkfd_driver::base::errno::Errno;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::os::fault_injection;
 use vkfd_driver::userptr::window::WindowPolicy;
+use vkfd_uapi::command::SET_XNACK_MODE;
 use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_USERPTR, ALLOC_MEM_FLAGS_VRAM, ALLOC_MEM_FLAGS_WRITABLE};
-use vkfd_uapi::vkfd::RANGE_INVALID;
+use vkfd_uapi::process::SetXnackModeArgs;
+use vkfd_uapi::vkfd::{BoInfo, RangeInfo, RANGE_INVALID, SNAPSHOT_BOS, SNAPSHOT_RANGES};
 
-use super::{Op, Piece, Shape, Step, Trouble};
-use crate::sim::memory::{Allowed, Change, Race, SimMemory, FIRST_PAGE};
-use crate::sim::{Form, Rig, PATIENCE};
+use vkfd_driver::seams::address_space::Access;
+use vkfd_driver::seams::gpu::FaultReason;
+use vkfd_sim::patience::PATIENCE;
+use vkfd_sim::rig::Called;
+use vkfd_sim::{Form, Rig, SimMm};
+
+use super::race::{Change, Race, Races};
+use super::{options, Op, Piece, Shape, Step, Trouble, FIRST_PAGE, VRAM_PAGES};
 
 /// GPU address of slot 0.
 pub(super) const WINDOW: u64 = 0x10_0000_0000;
@@ -64,18 +71,17 @@ impl Object {
     }
 
     /// What a look at the memory makes of a range.
-    fn look(memory: &SimMemory, range: &Range, write: bool) -> State {
-        let pages = range.first..range.first + range.pages;
-        let first_bad = pages.map(|page| memory.allows(page, write)).find(|a| *a != Allowed::Fine);
-        match first_bad {
+    fn look(memory: &SimMm, range: &Range, write: bool) -> State {
+        let mut pages = range.first..range.first + range.pages;
+        match pages.find_map(|page| memory.allows(page, access(write)).err()) {
             None => State::Valid,
-            Some(Allowed::Denied) => State::Denied,
+            Some(Errno::EPERM) => State::Denied,
             Some(_) => State::Gone,
         }
     }
 
     /// Looks at ranges again: the invalid ones, and those that were missing if `missing`.
-    fn revalidate(&mut self, memory: &SimMemory, missing: bool) {
+    fn revalidate(&mut self, memory: &SimMm, missing: bool) {
         let Kind::Userptr { ranges, writable } = &mut self.kind else { return };
         for range in ranges {
             if range.state == State::Invalid || (missing && range.state != State::Valid) {
@@ -94,10 +100,28 @@ impl Object {
     }
 }
 
+fn access(write: bool) -> Access {
+    if write {
+        Access::Write
+    } else {
+        Access::Read
+    }
+}
+
+/// A fault on a page of the window, and what the driver answers.
+fn fault(rig: &Rig, gpu: usize, page: u64, write: bool) -> Option<bool> {
+    rig.faulted(gpu, WINDOW / PAGE + page, write, FaultReason::NotPresent)
+}
+
+fn set_xnack(rig: &Rig, on: bool) -> Called {
+    rig.call(SET_XNACK_MODE.0, &mut SetXnackModeArgs { xnack_enabled: on.into() })
+}
+
 /// Both sides.
 pub(super) struct World {
     pub shape: Shape,
     pub rig: Rig,
+    pub races: Races,
     pub objects: Vec<Object>,
     pub stale: Vec<u64>,
     pub xnack: bool,
@@ -121,12 +145,12 @@ pub(super) use ensure;
 /// The first thing that is not as the model has it, and at which step.
 pub fn run(shape: Shape, steps: &[Step]) -> Verdict {
     let windows = if shape.per_range { WindowPolicy::PerRange } else { WindowPolicy::default() };
-    let options = Options { windows, sabotage: shape.sabotage, ..Rig::options() };
-    let memory = SimMemory::new(usize::try_from(shape.pages).map_err(|e| e.to_string())?);
+    let options = Options { windows, sabotage: shape.sabotage, ..options() };
+    let rig = Rig::on(SimMm::with_array(), options, shape.gpus, VRAM_PAGES);
     // Some of it is mapped to begin with.
-    memory.map(FIRST_PAGE, shape.pages / 4 * 3, true);
-    let rig = Rig::new(memory, shape.gpus, options);
-    let mut world = World { shape, rig, objects: Vec::new(), stale: Vec::new(), xnack: false };
+    rig.mm.map(FIRST_PAGE, shape.pages / 4 * 3, true);
+    let races = Races::on(&rig.mm);
+    let mut world = World { shape, rig, races, objects: Vec::new(), stale: Vec::new(), xnack: false };
     for (i, step) in steps.iter().enumerate() {
         world.step(step).map_err(|why| format!("step {i} ({:?}, {:?}): {why}", step.op, step.trouble))?;
     }
@@ -137,6 +161,16 @@ impl World {
     fn piece(&self, piece: Piece) -> Piece {
         let first = piece.0 % self.shape.pages;
         (FIRST_PAGE + first, piece.1.clamp(1, self.shape.pages - first))
+    }
+
+    /// The driver's list of objects.
+    pub fn bos(&self) -> Vec<BoInfo> {
+        self.rig.snapshot(SNAPSHOT_BOS, 0, 256).expect("a snapshot")
+    }
+
+    /// The driver's ranges of an object.
+    pub fn ranges(&self, handle: u64) -> Called<Vec<RangeInfo>> {
+        self.rig.snapshot(SNAPSHOT_RANGES, handle, 256)
     }
 
     fn va(page: u64) -> u64 {
@@ -151,7 +185,7 @@ impl World {
         let mut fail = None;
         match step.trouble {
             Trouble::Fail(n) => fail = Some(n),
-            Trouble::Page(page, errno) => self.rig.memory.fail_once(FIRST_PAGE + page % self.shape.pages, errno),
+            Trouble::Page(page, errno) => self.rig.mm.fail_once(FIRST_PAGE + page % self.shape.pages, errno),
             // With XNACK on it is a matter of luck which ranges come along with a fault that is
             // raced.
             Trouble::Race { skip, change, piece } if !(self.xnack && matches!(step.op, Op::Fault { .. })) => {
@@ -161,7 +195,7 @@ impl World {
                     let aim = usize::try_from(first).unwrap_or(0) % ranges.len();
                     first = self.piece(ranges[aim]).0;
                 }
-                self.rig.memory.arm(Some(Race { skip, change, first, count }));
+                self.races.arm(Some(Race { skip, change, first, count }));
             }
             Trouble::Race { .. } | Trouble::None => {}
         }
@@ -175,20 +209,20 @@ impl World {
 
     /// Waits for the restore; the model looks again at invalid mapped ranges.
     pub fn settle(&mut self) -> Verdict {
-        ensure!(self.rig.settle(), "the queues stay stopped: {:?}", self.rig.info());
-        self.rig.memory.arm(None);
+        ensure!(self.rig.settled(), "the queues stay stopped: {:?}", self.rig.info());
+        self.races.arm(None);
         self.absorb_races();
-        self.rig.memory.no_failures();
+        self.rig.mm.no_failures();
         if !self.xnack {
             for object in self.objects.iter_mut().filter(|o| o.is_mapped()) {
-                object.revalidate(&self.rig.memory, false);
+                object.revalidate(&self.rig.mm, false);
             }
         }
         Ok(())
     }
 
     fn absorb_races(&mut self) -> bool {
-        let raced = self.rig.memory.take_raced();
+        let raced = self.races.take();
         for race in &raced {
             self.told(race.first, race.count);
         }
@@ -204,20 +238,15 @@ impl World {
 
     /// Makes a call, with a failure on the way if one is wanted. A call that fails for it has
     /// changed nothing, and then works.
-    fn call<T>(
-        &self,
-        fail: Option<u64>,
-        comparable: bool,
-        call: impl Fn(&Rig) -> Result<T, Errno>,
-    ) -> Verdict<Result<T, Errno>> {
+    fn call<T>(&self, fail: Option<u64>, comparable: bool, call: impl Fn(&Rig) -> Called<T>) -> Verdict<Called<T>> {
         let Some(n) = fail else { return Ok(call(&self.rig)) };
         let before = self.fingerprint();
         let (result, reached) = fault_injection::fail_nth(n, || call(&self.rig));
         if !reached || result.as_ref().err() != Some(&Errno::ENOMEM) {
             return Ok(result);
         }
-        ensure!(self.rig.settle(), "the queues stay stopped after a call that failed: {:?}", self.rig.info());
-        let forgotten = self.rig.bos().into_iter().find(|bo| bo.mapped_gpus != 0 && bo.invalid_ranges != 0);
+        ensure!(self.rig.settled(), "the queues stay stopped after a call that failed: {:?}", self.rig.info());
+        let forgotten = self.bos().into_iter().find(|bo| bo.mapped_gpus != 0 && bo.invalid_ranges != 0);
         ensure!(
             self.xnack || forgotten.is_none(),
             "a failed call left ranges that no restore will come for: {forgotten:?}"
@@ -239,13 +268,13 @@ impl World {
         match op {
             Op::Mmap { piece, writable } => {
                 let (first, count) = self.piece(*piece);
-                if self.rig.memory.map(first, count, *writable) {
+                if self.rig.mm.map(first, count, *writable) {
                     self.told(first, count);
                 }
             }
             Op::Change { change, piece } => {
                 let (first, count) = self.piece(*piece);
-                self.rig.memory.change(*change, first, count);
+                change.apply(&self.rig.mm, first, count);
                 self.told(first, count);
             }
             Op::Mremap { piece, to } => {
@@ -253,7 +282,7 @@ impl World {
                 let to = FIRST_PAGE + to % self.shape.pages;
                 let count = count.min(FIRST_PAGE + self.shape.pages - to);
                 if first.abs_diff(to) >= count {
-                    if self.rig.memory.remap(first, count, to) {
+                    if self.rig.mm.remap(first, count, to) {
                         self.told(to, count);
                     }
                     self.told(first, count);
@@ -265,7 +294,7 @@ impl World {
                 // worker may do so for a moment after the queues run again.
                 self.settle()?;
                 let began = Instant::now();
-                while !self.rig.memory.notify(first, count, false) {
+                while !self.rig.mm.notify(first, count, false) {
                     ensure!(began.elapsed() < PATIENCE, "refused with nothing going on");
                     thread::yield_now();
                 }
@@ -283,7 +312,7 @@ impl World {
             Op::Unmap { object, gpu } => {
                 if let Some(at) = self.object(*object) {
                     let (handle, gpu) = (self.objects[at].handle, gpu % gpus);
-                    let result = self.call(fail, true, |rig| rig.unmap(handle, gpu))?;
+                    let result = self.call(fail, true, |rig| rig.unmap_on(gpu, handle))?;
                     let mapped = std::mem::replace(&mut self.objects[at].mapped[gpu], false);
                     let wanted = if mapped { Ok(()) } else { Err(Errno::EINVAL) };
                     ensure!(result == wanted, "{result:?}, and it was mapped: {mapped}");
@@ -306,8 +335,8 @@ impl World {
                 let stale: Vec<u64> = self.stale.iter().copied().filter(|h| !alive(h)).collect();
                 if let Some(handle) = stale.get(handle % stale.len().max(1)).copied() {
                     let rig = &self.rig;
-                    let results =
-                        [rig.map(handle, 0), rig.unmap(handle, 0), rig.free(handle), rig.ranges(handle).map(drop)];
+                    let ranges = self.ranges(handle).map(drop);
+                    let results = [rig.map(handle), rig.unmap(handle), rig.free(handle), ranges];
                     // As KFD: calls that map say ENOMEM.
                     let wanted = [Errno::ENOMEM, Errno::ENOMEM, Errno::EINVAL, Errno::EINVAL].map(Err);
                     ensure!(results == wanted, "a stale handle: {results:?}");
@@ -320,7 +349,7 @@ impl World {
             }
             Op::Xnack { on } => {
                 let on = *on;
-                let result = self.call(fail, true, |rig| rig.set_xnack(on))?;
+                let result = self.call(fail, true, |rig| set_xnack(rig, on))?;
                 ensure!(result.is_ok(), "{result:?}");
                 self.xnack = on;
             }
@@ -348,7 +377,7 @@ impl World {
         let flags = ALLOC_MEM_FLAGS_USERPTR | access;
         let taken = self.is_taken(page, pages);
         let before = self.badness(&list, writable);
-        let result = self.call(fail, true, |rig| rig.register(Self::va(page), &list, flags, form))?;
+        let result = self.call(fail, true, |rig| rig.register_as(form, Self::va(page), &list, flags))?;
         let raced = self.absorb_races();
         let after = self.badness(&list, writable);
         let fits = match result {
@@ -373,13 +402,7 @@ impl World {
     /// The errors that a look at the memory would end with.
     fn badness(&self, list: &[Piece], write: bool) -> Vec<Errno> {
         let pages = list.iter().flat_map(|(first, count)| *first..first + count);
-        let mut errors: Vec<Errno> = pages
-            .filter_map(|page| match self.rig.memory.allows(page, write) {
-                Allowed::Fine => None,
-                Allowed::Missing => Some(Errno::EFAULT),
-                Allowed::Denied => Some(Errno::EPERM),
-            })
-            .collect();
+        let mut errors: Vec<Errno> = pages.filter_map(|page| self.rig.mm.allows(page, access(write)).err()).collect();
         errors.sort_unstable_by_key(|e| e.0);
         errors.dedup();
         errors
@@ -416,21 +439,21 @@ impl World {
             Kind::Userptr { ranges, .. } => ranges.iter().all(|r| r.state == State::Valid),
             _ => true,
         };
-        let result = self.call(fail, comparable, |rig| rig.map(handle, gpu))?;
+        let result = self.call(fail, comparable, |rig| rig.map_on(gpu, handle))?;
         let raced = self.absorb_races();
         match result {
             Ok(()) => {
                 self.objects[at].mapped[gpu] = true;
-                self.objects[at].revalidate(&self.rig.memory, true);
+                self.objects[at].revalidate(&self.rig.mm, true);
             }
             Err(Errno::ENOMEM) if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) => {
                 // Looked at again or not; the object is mapped as before, and the restore has the
                 // rest.
-                self.rig.memory.no_failures();
-                let again = self.rig.map(handle, gpu);
+                self.rig.mm.no_failures();
+                let again = self.rig.map_on(gpu, handle);
                 ensure!(again.is_ok(), "{again:?} after a page was not to be had once");
                 self.objects[at].mapped[gpu] = true;
-                self.objects[at].revalidate(&self.rig.memory, true);
+                self.objects[at].revalidate(&self.rig.mm, true);
             }
             Err(errno) => return Err(format!("{errno:?}; raced: {raced}")),
         }
@@ -441,7 +464,7 @@ impl World {
         let object = &mut self.objects[at];
         let page = page % object.pages;
         let mapped = object.mapped[gpu];
-        let Some(served) = self.rig.fault(gpu, Self::va(object.page + page), write) else {
+        let Some(served) = fault(&self.rig, gpu, object.page + page, write) else {
             return Err("a fault that is never answered".into());
         };
         let Kind::Userptr { ranges, writable } = &object.kind else {
@@ -463,10 +486,10 @@ impl World {
         let before: Vec<State> = ranges.iter().map(|r| r.state).collect();
         if matches!(trouble, Trouble::Page(_, Errno::ENOMEM)) && !served {
             // The worker had no memory: nothing was promised. The next one is served.
-            self.rig.memory.no_failures();
+            self.rig.mm.no_failures();
             return self.fault(at, gpu, page, write, Trouble::None);
         }
-        object.revalidate(&self.rig.memory, missing);
+        object.revalidate(&self.rig.mm, missing);
         let Kind::Userptr { ranges, .. } = &object.kind else { return Ok(()) };
         let wanted = ranges[number].state == State::Valid;
         ensure!(served == wanted, "served: {served}, but range {number} is {:?}", ranges[number]);
@@ -474,15 +497,15 @@ impl World {
         self.leave(at, |i, _| i != number && before[i] != State::Valid)?;
         if matches!(trouble, Trouble::Page(..)) {
             // Another range may have been the one that failed; the next fault brings it.
-            self.rig.memory.no_failures();
+            self.rig.mm.no_failures();
             for range in 0..count {
                 let Kind::Userptr { ranges, .. } = &self.objects[at].kind else { break };
                 let first: u64 = ranges[..range].iter().map(|r| r.pages).sum();
-                let _ = self.rig.fault(gpu, Self::va(self.objects[at].page + first), false);
+                let _ = fault(&self.rig, gpu, self.objects[at].page + first, false);
             }
             // Each has had a fault of its own, so what can be there is. What cannot was put back
             // on the list by the next fault, which may have been too far away to look at it.
-            self.objects[at].revalidate(&self.rig.memory, true);
+            self.objects[at].revalidate(&self.rig.mm, true);
             self.leave(at, |_, range| range.state != State::Valid)?;
         }
         Ok(())
@@ -491,7 +514,7 @@ impl World {
     /// A fault brings the range's neighbours, and leaves what is farther away as it was: which of
     /// those that `may` be left were is the driver's choice.
     fn leave(&mut self, at: usize, may: impl Fn(usize, &Range) -> bool) -> Verdict {
-        let told = self.rig.ranges(self.objects[at].handle).map_err(|e| format!("{e:?}"))?;
+        let told = self.ranges(self.objects[at].handle).map_err(|e| format!("{e:?}"))?;
         let Kind::Userptr { ranges, .. } = &mut self.objects[at].kind else { return Ok(()) };
         for (i, (range, told)) in ranges.iter_mut().zip(told).enumerate() {
             if may(i, range) && told.state == RANGE_INVALID {
@@ -507,12 +530,12 @@ impl World {
         self.settle()?;
         self.check()?;
         if abruptly {
-            self.rig.memory.change(Change::Nothing, FIRST_PAGE, self.shape.pages);
+            Change::Nothing.apply(&self.rig.mm, FIRST_PAGE, self.shape.pages);
             return self.rig.close();
         }
         for object in std::mem::take(&mut self.objects) {
             for gpu in 0..self.rig.gpus.len() {
-                let unmapped = self.rig.unmap(object.handle, gpu);
+                let unmapped = self.rig.unmap_on(gpu, object.handle);
                 let mapped = object.mapped.get(gpu).is_some_and(|mapped| *mapped);
                 ensure!(unmapped.is_ok() == mapped, "{unmapped:?}, and it was mapped: {mapped}");
             }

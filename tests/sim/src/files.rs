@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Files of buffers, as far as a test wants one.
+//! Files of buffers, as far as tests need them.
 
+use crate::lock;
 use std::sync::{Arc, Mutex};
 use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::buffers::dmabuf::DmaBuf;
 use vkfd_driver::buffers::files::Files;
 
-/// The buffer that was last made a file of. Its descriptor is 3.
+/// The file that was last made of a buffer. Its descriptor is 3.
 #[derive(Default)]
 pub struct OneFile(Mutex<Option<Arc<DmaBuf>>>);
 
 impl OneFile {
     /// Closes it.
     pub fn close(&self) {
-        self.0.lock().unwrap().take();
+        let file = lock(&self.0).take();
+        drop(file);
     }
 }
 
 impl Files for OneFile {
     fn export(&self, buffer: &Arc<DmaBuf>, _: u32) -> Result<u32> {
-        *self.0.lock().unwrap() = Some(buffer.clone());
+        let before = lock(&self.0).replace(buffer.clone());
+        drop(before);
         Ok(3)
     }
 
     fn import(&self, _: u32) -> Result<Arc<DmaBuf>> {
-        self.0.lock().unwrap().clone().ok_or(Errno::EBADF.into())
+        lock(&self.0).clone().ok_or(Errno::EBADF.into())
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What tests under shuttle share: threads on a rig, a GPU that accesses memory as long as they
-//! run, and clients that do as chance has it. An access that reaches a frame which is no page's any
-//! more is the failure that all of it is about.
+//! Tests under shuttle, the scheduler that explores the order of threads: threads on a rig, a GPU
+//! that accesses memory as long as they run, and random clients. The failure to find is an access
+//! that reaches a frame of no page.
 
-use super::Rig;
+use crate::Rig;
 use shuttle::thread::{self, JoinHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Accesses {
                     break;
                 }
                 let (va, mut there) = (at(turn), true);
-                rig.gpus[number].access(va, |frame| {
+                rig.gpus[number].access_with(va, |frame| {
                     there = frame.is_some();
                     let live = frame.is_none_or(|frame| rig.mm.is_live(frame));
                     assert!(live, "the GPU reached a frame that was taken away, at {va:#x}");
@@ -74,14 +74,14 @@ impl Accesses {
     }
 }
 
-/// A thread of the client, with memory of its own, that knows what must hold for it.
+/// A thread of the client, with memory of its own, that checks this memory.
 pub trait Owner {
-    /// Does something, and looks.
+    /// Makes a step, and checks.
     fn act(&mut self, rig: &Rig);
 }
 
-/// `threads` of them act so many times each, while `accesses` go on; then the process ends, and
-/// nothing is left of it.
+/// Owners in `threads` threads make so many steps each, while `accesses` go on. Then the process
+/// ends, and nothing is left of it.
 pub fn at_random<O: Owner>(
     rig: &Arc<Rig>,
     accesses: Accesses,
@@ -100,7 +100,5 @@ pub fn at_random<O: Owner>(
     work.into_iter().for_each(|thread| thread.join().unwrap());
     accesses.end();
     rig.settle();
-    rig.process.release();
-    rig.mm.end();
-    assert_eq!((rig.mm.watch_count(), rig.vram_used(0), rig.process.kfd().limit().used()), (0, 0, 0));
+    assert_eq!(rig.close(), Ok(()));
 }
