@@ -122,6 +122,8 @@ switches! {
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
+        ClosedRing = "closed_ring": "A translated loop of several blocks is not left in its middle.";
+        KeptRing = "kept_ring": "A translated loop of several blocks is done though the code of one of them has changed.";
         KeptHalves = "kept_halves": "The reference engine's unfused operations of mixed precision keep denormal halves.";
         FlushedSums = "flushed_sums": "The reference engine's sums in memory lose denormals on every target.";
         QuietedNans = "quieted_nans": "The reference engine makes signalling NaNs quiet in every mode.";

@@ -23,6 +23,8 @@ pub(crate) enum Needs {
     Rounded,
     /// The usual MODE, but that singles may lose denormals.
     Doubles,
+    /// The same; sources are halves or become such, and have no modifiers.
+    Halves,
 }
 
 /// An operation's shape, and what writes its code.
@@ -132,6 +134,38 @@ fn signed24(e: &mut Emit, a: Src) -> Src {
     e.shl(d, a, Src::Const(8));
     e.sar(d, Src::Reg(d), Src::Const(8));
     Src::Reg(d)
+}
+
+/// The low 16 bits, with their sign.
+fn signed16(e: &mut Emit, a: Src) -> Src {
+    let d = e.temp();
+    e.shl(d, a, Src::Const(16));
+    e.sar(d, Src::Reg(d), Src::Const(16));
+    Src::Reg(d)
+}
+
+/// Zeros above a half.
+fn half(e: &mut Emit, d: Register) {
+    e.op(width::AND, d, Src::Reg(d), Src::Const(0xffff));
+}
+
+/// Whether an operation's result has 16 bits.
+pub(crate) fn is_short(op: Op) -> bool {
+    matches!(
+        op,
+        Op::VCvtF16F32
+            | Op::VAddU16
+            | Op::VSubU16
+            | Op::VSubrevU16
+            | Op::VMulLoU16
+            | Op::VLshlrevB16
+            | Op::VLshrrevB16
+            | Op::VAshrrevI16
+            | Op::VMinI16
+            | Op::VMaxI16
+            | Op::VMinU16
+            | Op::VMaxU16
+    )
 }
 
 fn low(e: &mut Emit, a: Src, bits: u32) -> Src {
@@ -391,6 +425,10 @@ operations! {
         VCvtI32F32 => to_signed(e, d, a);
         VCvtU32F32 => to_unsigned(e, d, a);
     }
+    Unary Halves false |e, d, (a)| {
+        VCvtF32F16 => e.of_halves(d, a);
+        VCvtF16F32 => e.to_halves(d, a);
+    }
     Unary Rounded false |e, d, (a)| {
         VCvtF32I32 => e.op1(width::FROM_INT, d, a);
         VCvtF32U32 => {
@@ -431,6 +469,19 @@ operations! {
         VMulU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); e.op(width::MUL, d, a, b) };
         VMulI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); e.op(width::MUL, d, a, b) };
     }
+    Binary Any false |e, d, (a, b)| {
+        VAddU16 => { e.either(width::ADD, d, a, b); half(e, d) };
+        VSubU16 => { e.op(width::SUB, d, a, b); half(e, d) };
+        VSubrevU16 => { e.op(width::SUB, d, b, a); half(e, d) };
+        VMulLoU16 => { e.either(width::MUL, d, a, b); half(e, d) };
+        VLshlrevB16 => { let by = low(e, a, 15); e.shl(d, b, by); half(e, d) };
+        VLshrrevB16 => { let (by, b) = (low(e, a, 15), low(e, b, 0xffff)); e.shr(d, b, by) };
+        VAshrrevI16 => { let (by, b) = (low(e, a, 15), signed16(e, b)); e.sar(d, b, by); half(e, d) };
+        VMinI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MIN_I, d, a, b); half(e, d) };
+        VMaxI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MAX_I, d, a, b); half(e, d) };
+        VMinU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MIN_U, d, a, b) };
+        VMaxU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MAX_U, d, a, b) };
+    }
     Binary Singles false |e, d, (a, b)| {
         VAddF32 => e.op(width::FADD, d, a, b);
         VSubF32 => e.op(width::FSUB, d, a, b);
@@ -466,12 +517,43 @@ operations! {
         };
         VMadU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
         VMadI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VBfeI32 => {
+            // The sign of the field goes up; a field of no bits is zero.
+            let (up, field) = (e.temp(), e.temp());
+            e.either(width::AND, up, c, Src::Const(31));
+            e.mov(field, Src::Const(32));
+            e.op(width::SUB, up, Src::Reg(field), Src::Reg(up));
+            e.sar(field, a, b);
+            e.op(width::SHL, field, Src::Reg(field), Src::Reg(up));
+            e.op(width::SAR, d, Src::Reg(field), Src::Reg(up));
+        };
+        VPermB32 => e.pick_bytes(d, a, b, c);
+        VDot4I32I8 => e.dot_bytes(d, [a, b], c, [true, true]);
+        VDot4U32U8 => e.dot_bytes(d, [a, b], c, [false, false]);
+        VMed3I32 => {
+            let (least, most) = (e.temp(), e.temp());
+            let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+            e.op(width::MIN_I, least, a, b);
+            e.op(width::MAX_I, most, a, b);
+            e.op(width::MIN_I, most, Src::Reg(most), c);
+            e.op(width::MAX_I, d, Src::Reg(most), Src::Reg(least));
+        };
         VMin3I32 => { let t = e.temp(); e.either(width::MIN_I, t, a, b); e.op(width::MIN_I, d, Src::Reg(t), c) };
         VMax3I32 => { let t = e.temp(); e.either(width::MAX_I, t, a, b); e.op(width::MAX_I, d, Src::Reg(t), c) };
         VMin3U32 => { let t = e.temp(); e.either(width::MIN_U, t, a, b); e.op(width::MIN_U, d, Src::Reg(t), c) };
         VMax3U32 => { let t = e.temp(); e.either(width::MAX_U, t, a, b); e.op(width::MAX_U, d, Src::Reg(t), c) };
     }
+    Ternary Any true |e, d, (a, b, c)| {
+        VDot4cI32I8 => e.dot_bytes(d, [a, b], c, [true, true]);
+        VDot2cI32I16 => {
+            let product = e.temp();
+            let (a, b) = (e.reg(a), e.reg(b));
+            e.dot_halves(product, a, b);
+            e.op(width::ADD, d, Src::Reg(product), c);
+        };
+    }
     Ternary Singles false |e, d, (a, b, c)| {
+        VFmaMixF32 => e.fma(d, a, b, c);
         VFmaF32 => e.fma(d, a, b, c);
         VFmamkF32 => e.fma(d, a, b, c);
         VFmaakF32 => e.fma(d, a, b, c);

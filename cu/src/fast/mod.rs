@@ -30,7 +30,7 @@
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
 //! | `scalar` | SALU and branches |
 //! | `seam` | the world, as the reference engine gets it |
-//! | [`native`] | translated code among the steps of hot blocks |
+//! | [`native`], `rings` | translated code among the steps of hot blocks, and loops of several blocks |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
 //! The reference engine keeps what compilers hardly write, and what costs more than its decoding:
@@ -68,6 +68,8 @@ mod packed;
 mod pair;
 mod prepare;
 mod rest;
+#[cfg(target_arch = "x86_64")]
+mod rings;
 mod saturate;
 mod scalar;
 mod seam;
@@ -118,6 +120,8 @@ struct Blocks {
     held: Held,
     runs: u64,
     epoch: u64,
+    /// Blocks so far.
+    made: u64,
     sabotage: Switches,
     /// Blocks are not built while the gate is open.
     defers: bool,
@@ -229,8 +233,10 @@ impl Blocks {
         }
         let before = block.bytes();
         native.translate(block, &self.sabotage);
-        self.held.take(block.bytes().saturating_sub(before));
-        self.held.give(before.saturating_sub(block.bytes()));
+        self.make_ring(key.0, key.1);
+        let after = self.blocks.get(&key).map_or(before, |block| block.bytes());
+        self.held.take(after.saturating_sub(before));
+        self.held.give(before.saturating_sub(after));
     }
 
     /// Makes a block of the code that was fetched last.
@@ -248,9 +254,10 @@ impl Blocks {
             self.forget();
         }
         let before = self.constants.bytes();
-        #[allow(unused_mut, reason = "only debug builds spoil blocks")]
         let mut block = Block::build(&code, self.avx2, &mut self.constants, (self.runs, self.epoch));
         self.held.take(self.constants.bytes() - before);
+        self.made += 1;
+        block.serial = self.made;
         #[cfg(debug_assertions)]
         block.spoil(&self.sabotage);
         self.held.take(block.bytes());
@@ -304,6 +311,7 @@ impl Engine {
             held: Held::of(budget),
             runs: 0,
             epoch: 0,
+            made: 0,
             sabotage: Switches::NONE,
             defers: false,
             code: None,
@@ -488,6 +496,18 @@ impl Engine {
             // Handlers do not reach it.
             let block = unsafe { &*block };
             cx.left = u64::from(budget).saturating_sub(*done);
+            #[cfg(target_arch = "x86_64")]
+            match self.blocks.turn(block, &mut cx, layout) {
+                Ok(None) => {}
+                Ok(Some(count)) => {
+                    *done += count;
+                    if *done < budget.into() && !cx.world.wanted() {
+                        continue;
+                    }
+                    return Some(Exit::Yield);
+                }
+                Err(exit) => return Some(exit),
+            }
             if block.orders {
                 cx.cache.settle();
             }

@@ -51,6 +51,10 @@ impl Registers for Layout {
     fn mask(&self, operand: Operand) -> Option<u8> {
         Layout::mask(self, operand)
     }
+
+    fn clears_halves(&self) -> bool {
+        self.target.is_gfx9()
+    }
 }
 
 /// What an engine has translated, and what it has not.
@@ -63,6 +67,8 @@ pub struct Report {
     pub translated: u64,
     /// Bytes of code.
     pub bytes: u64,
+    /// Loops of several blocks.
+    pub rings: u64,
     /// How long all of it took.
     pub time: Duration,
     /// Instructions that no region has, by operation.
@@ -76,6 +82,7 @@ impl Report {
         self.instructions += other.instructions;
         self.translated += other.translated;
         self.bytes += other.bytes;
+        self.rings += other.rings;
         self.time += other.time;
         for (key, times) in &other.refused {
             *self.refused.entry(*key).or_default() += times;
@@ -156,7 +163,7 @@ pub(super) struct Entry {
 /// An engine's translator.
 pub(super) struct Native {
     pub(super) how: Translation,
-    arena: Arena,
+    pub(super) arena: Arena,
     pub(super) context: Box<Context>,
     pub(super) check: Check,
     pub(super) report: Report,
@@ -169,7 +176,26 @@ pub(super) struct Native {
 pub(super) struct Check {
     before: Vec<Row>,
     behind: Vec<Row>,
+    /// Where the reference engine has gone behind a ring.
+    pub(super) expected: Option<u64>,
     pub(super) found: Differences,
+}
+
+impl Check {
+    /// Also for blocks of other layouts.
+    pub(super) fn make_room(&mut self, rows: usize) {
+        let rows = self.before.len().max(rows);
+        self.before.resize(rows, Row::ZERO);
+        self.behind.resize(rows, Row::ZERO);
+    }
+
+    /// Compares where a ring has led to.
+    pub(super) fn compare_place(&mut self, pc: u64) {
+        if let Some(expected) = self.expected.take().filter(|expected| *expected != pc) {
+            self.found.wrong += 1;
+            self.found.first.get_or_insert(format!("a ring leads to {pc:#x}, not {expected:#x}"));
+        }
+    }
 }
 
 impl Native {
@@ -208,10 +234,7 @@ impl Native {
         let note = |op, why| *refused.entry((op, why)).or_default() += 1;
         let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut self.arena, sabotage, note);
         if self.how.is_checked {
-            // Also of blocks of other layouts.
-            let rows = self.check.before.len().max(block.layout.rows);
-            self.check.before.resize(rows, Row::ZERO);
-            self.check.behind.resize(rows, Row::ZERO);
+            self.check.make_room(block.layout.rows);
         }
         self.report.blocks += 1;
         self.report.instructions += block.insts.len() as u64;
@@ -228,7 +251,7 @@ impl Native {
 }
 
 /// Adds a region to the list that perf reads. Without the file its samples have no names: no harm.
-fn list(region: &Region, pc: u64) {
+pub(super) fn list(region: &Region, pc: u64) {
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut options = std::fs::OpenOptions::new();
     // /tmp is everybody's: a link there is not followed.
@@ -489,10 +512,13 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
         return store_local(cx, access).is_some().into();
     }
     let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
-    let bytes = 4 * words as u64;
-    // Pieces of one word, or of two.
-    let piece = if words % 2 == 0 { 8 } else { 4 };
-    let each = 4 * words / piece;
+    let narrow = access.narrow as usize;
+    // Pieces of one word, or of two, or one of less.
+    let (bytes, piece) = match narrow {
+        1 | 2 => (narrow as u64, narrow),
+        _ => (4 * words as u64, if words % 2 == 0 { 8 } else { 4 }),
+    };
+    let each = bytes as usize / piece;
     let mut pointers = [std::ptr::null_mut::<u8>(); 48];
     let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
     for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {

@@ -19,6 +19,7 @@ use super::residency::{Part, Residency};
 use super::schedule::{Choices, Schedule};
 use super::units::Units;
 use super::workgroup::{Workgroup, SHORT};
+use crate::group::Place;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,14 @@ pub enum Next {
     Wait,
     /// Nothing any more.
     Finished,
+}
+
+/// A group that a thread has taken, to run it in the place of another one: its number, and its
+/// scratch; the other one's when it has begun.
+#[derive(Debug)]
+pub struct Taken {
+    number: u64,
+    slots: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -169,30 +178,63 @@ impl Dispatch {
 
     /// Makes a group that begins, outside of the lock.
     fn make(&self, (number, slots, choices): (u64, Vec<u32>, Option<Choices>)) -> Box<Workgroup> {
-        let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
-        let mut group = self.launch.workgroup(number, slots, self.units.place(unit));
+        let mut group = self.launch.workgroup(number, slots, self.place(number));
         group.choose(choices);
         Box::new(group)
     }
 
-    /// Takes more groups that begin, at most `most`, for a thread that has taken one and is done
-    /// with it soon. Most of those that are left stay for other threads. None are taken while
-    /// groups wait for others, and if the order is not the usual one.
-    pub fn take_more(&self, most: usize, groups: &mut Vec<Box<Workgroup>>) {
+    fn place(&self, number: u64) -> Place {
+        let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
+        self.units.place(unit)
+    }
+
+    /// Takes more groups, at most `most`, which are to begin in the place of `group`, for a thread
+    /// that is done with it soon. Most of those that are left stay for other threads. None are
+    /// taken while groups wait for others, and if the order is not the usual one. None are taken
+    /// behind a group with fewer waves than others have.
+    pub fn take_more(&self, group: &mut Workgroup, most: usize) -> Vec<Taken> {
+        let mut taken = Vec::with_capacity(most);
+        let is_whole = group.waves().len() as u64 == u64::from(self.launch.group_waves());
+        if self.launch.watch.is_some() || !is_whole {
+            return taken;
+        }
+        group.may_restart();
         let mut state = self.state();
         if self.is_stopped() || !state.parked.is_empty() || state.waiting > 0 || state.choices.is_some() {
-            return;
+            return taken;
         }
         let left = (self.groups - state.next) / PART;
-        let mut begun = Vec::with_capacity(most);
         for _ in 0..left.min(most as u64) {
             if !self.may_start(&state) || !state.part.take(&self.residency) {
                 break;
             }
-            begun.push(self.start(&mut state));
+            let (number, slots, _) = self.start(&mut state);
+            taken.push(Taken { number, slots });
         }
-        drop(state);
-        groups.extend(begun.into_iter().map(|begun| self.make(begun)));
+        taken
+    }
+
+    /// Begins a group in the place of one that has ended. Allocates nothing.
+    pub fn replace(&self, group: &mut Workgroup, taken: &mut Taken) {
+        self.launch.replace(group, taken.number, &mut taken.slots, self.place(taken.number));
+    }
+
+    /// Gives back groups that have ended, in whose place others have begun.
+    pub fn finish_all(&self, ended: impl Iterator<Item = Taken>) {
+        let mut state = self.state();
+        for taken in ended {
+            state.running -= 1;
+            state.waiting = 0;
+            state.part.give(&self.residency);
+            state.slots.extend(taken.slots);
+        }
+    }
+
+    /// Gives back groups that have not begun.
+    pub fn return_all(&self, left: impl Iterator<Item = Taken>) {
+        for Taken { number, slots } in left {
+            self.park(self.make((number, slots, None)), false);
+        }
     }
 
     /// Instructions that a wave may execute in a turn that begins now.
@@ -397,27 +439,70 @@ mod tests {
         let mut launch = grid(80);
         launch.scratch = None;
         let dispatch = begin(launch);
-        let mut groups = Vec::new();
-        dispatch.take_more(100, &mut groups);
-        assert_eq!(groups.len(), 10, "an eighth");
-        dispatch.take_more(3, &mut groups);
-        assert_eq!(groups.iter().map(|group| group.id[0]).collect::<Vec<_>>(), (0..13).collect::<Vec<_>>());
+        let Next::Run(mut group) = dispatch.take() else { panic!() };
+        let mut taken = dispatch.take_more(&mut group, 100);
+        assert_eq!(taken.len(), 9, "an eighth of the rest");
+        taken.extend(dispatch.take_more(&mut group, 3));
         // All are run within one opening of the gate; the one that cannot go on ends that.
-        let (mut turns, mut world) = (Vec::new(), Void::default());
-        let mut engine = Toy(|wave: &mut Wave, _: &mut _| match wave.scalar[2] {
-            11 => Exit::Trap(2),
-            _ => Exit::End,
+        let (mut world, mut ids, mut begun) = (Void::default(), Vec::new(), 0);
+        let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
+            ids.push(wave.scalar[2]);
+            match wave.scalar[2] {
+                11 => Exit::Trap(2),
+                _ => Exit::End,
+            }
         });
-        Workgroup::run_all(&mut groups, &mut turns, (&mut engine, &mut world), 1);
-        assert!(turns[..11].iter().all(|turn| *turn == Turn::Done));
-        assert!(matches!(turns[11..], [Turn::Stop { .. }, Turn::More { waiting: false }]));
-        assert_eq!(world.entered(), 1);
-        let last = groups.pop().unwrap();
-        groups.into_iter().for_each(|group| dispatch.finish(*group));
-        assert!(!dispatch.park(last, true));
-        let mut none = Vec::new();
-        dispatch.take_more(8, &mut none);
-        assert!(none.is_empty(), "one waits");
+        let next = |group: &mut Workgroup| {
+            let Some(taken) = taken.get_mut(begun) else { return false };
+            begun += 1;
+            dispatch.replace(group, taken);
+            true
+        };
+        let turn = group.run_all(next, (&mut engine, &mut world), 1);
+        assert!(matches!(turn, Turn::Stop { .. }), "{turn:?}");
+        assert_eq!((world.entered(), begun, group.id), (1, 11, [11, 0, 0]));
+        assert_eq!(ids, (0..12).collect::<Vec<_>>());
+        let left = taken.split_off(begun);
+        assert_eq!(left.len(), 1);
+        dispatch.finish_all(taken.into_iter());
+        dispatch.return_all(left.into_iter());
+        let Next::Run(mut other) = dispatch.take() else { panic!() };
+        assert!(dispatch.take_more(&mut other, 8).is_empty(), "one waits");
+    }
+
+    #[test]
+    fn a_group_in_the_place_of_another_begins_as_a_new_one() {
+        let mut launch = launch(Target::Gfx900, [70, 5, 3], [32, 4, 2]);
+        launch.lds = 512;
+        let dispatch = begin(launch);
+        let whole = |number: u64| dispatch.make((number, vec![7, 8, 9, 10], None));
+        let mut group = whole(0);
+        group.may_restart();
+        for number in [1, 2, 3, 5, 11, 4, 0] {
+            // The one before has left its state.
+            let mut spoil = Toy(|wave: &mut Wave, group: &mut Group| {
+                wave.rows.iter_mut().for_each(|row| row.0.fill(99));
+                (wave.pc, wave.scalar, wave.scc, wave.done, wave.trapsts) = (5, [77; 128], true, 3, 4);
+                (wave.flat_scratch, wave.mode.0) = (6, 0);
+                group.lds.fill(1);
+                Exit::End
+            });
+            assert_eq!(group.run(&mut spoil, &mut Void::default(), 1), Turn::Done);
+            let mut taken = Taken { number, slots: vec![7, 8, 9, 10] };
+            dispatch.replace(&mut group, &mut taken);
+            let mut new = whole(number);
+            assert_eq!((group.id, group.waves()), (new.id, new.waves()), "{number}");
+            let seen = [&mut group, &mut new].map(|group| {
+                let mut seen = Vec::new();
+                let mut look = Toy(|wave: &mut Wave, group: &mut Group| {
+                    seen.push((wave.clone(), group.lds.clone(), group.place));
+                    Exit::End
+                });
+                assert_eq!(group.run(&mut look, &mut Void::default(), 1), Turn::Done);
+                seen
+            });
+            assert_eq!(seen[0], seen[1], "{number}");
+        }
     }
 
     #[test]
