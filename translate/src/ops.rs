@@ -41,8 +41,8 @@ pub(crate) enum How {
     Carry(Carry),
     /// A comparison of 64 bits.
     Compare64(Order, bool),
-    /// A product of words and a sum of 64 bits, with a carry.
-    Multiply64,
+    /// A product of words, with signs or without, and a sum of 64 bits, with a carry.
+    Multiply64(bool),
     /// The scaling of a division, which makes a mask, too.
     Scale,
     /// The last steps of a division: with VCC, and the sources' signs.
@@ -66,7 +66,7 @@ impl How {
     pub(crate) const fn sources(self) -> usize {
         match self {
             How::Unary(_) => 1,
-            How::Ternary(_) | How::Multiply64 | How::Scale | How::Unscale | How::Fixup => 3,
+            How::Ternary(_) | How::Multiply64(_) | How::Scale | How::Unscale | How::Fixup => 3,
             How::Double(Double::Fused) => 3,
             _ => 2,
         }
@@ -76,7 +76,7 @@ impl How {
     pub(crate) const fn pairs(self) -> u8 {
         match self {
             How::Compare64(..) => 3,
-            How::Multiply64 => 4,
+            How::Multiply64(_) => 4,
             How::Double(Double::Fused) => 7,
             How::Double(_) => 3,
             _ => 0,
@@ -85,7 +85,7 @@ impl How {
 
     /// Whether the result has 64 bits.
     pub(crate) const fn is_pair(self) -> bool {
-        matches!(self, How::Multiply64 | How::Double(_))
+        matches!(self, How::Multiply64(_) | How::Double(_))
     }
 }
 
@@ -371,11 +371,22 @@ pub(crate) fn compare64(e: &mut Emit, out: Mask, [a, b]: [[Src; 2]; 2], order: O
 }
 
 /// A product of words and a sum of 64 bits: the low word, the high one, and the carry.
-pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Src; 2], c: [Src; 2]) {
+pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, ([a, b], c): ([Src; 2], [Src; 2]), signed: bool) {
     let [low, high] = to;
     let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
     let c = c.map(|word| Src::Reg(e.reg(word)));
     e.mul_high(high, a, b);
+    // Whether the product and the addend have different signs.
+    let differ = signed.then(|| {
+        let less = e.temp();
+        for (one, two) in [(a, b), (b, a)] {
+            e.sar(less, one, Src::Const(31));
+            e.op(width::AND, less, Src::Reg(less), two);
+            e.op(width::SUB, high, Src::Reg(high), Src::Reg(less));
+        }
+        e.op(width::XOR, less, Src::Reg(high), c[1]);
+        less
+    });
     e.op(width::MUL, low, a, b);
     e.op(width::ADD, low, Src::Reg(low), c[0]);
     let (one, round) = (e.temp(), e.temp());
@@ -389,6 +400,10 @@ pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Sr
     e.blend(round, carry, Src::Reg(high));
     let more = e.once(|e| e.compared(Src::Reg(round), Src::Const(0), Order::Equal, false));
     e.unite(out, more);
+    if let Some(differ) = differ {
+        let mask = e.once(|e| e.compared(Src::Reg(differ), Src::Const(0), Order::Less, true));
+        e.exchange(out, mask);
+    }
 }
 
 operations! {
@@ -464,6 +479,8 @@ operations! {
         VMinU32 => e.either(width::MIN_U, d, a, b);
         VMaxU32 => e.either(width::MAX_U, d, a, b);
         VMulLoU32 => e.either(width::MUL, d, a, b);
+        VMbcntLoU32B32 => e.count_below(d, a, b, false);
+        VMbcntHiU32B32 => e.count_below(d, a, b, true);
         VMulHiU32 => e.mul_high(d, a, b);
         VMulHiI32 => signed_high(e, d, a, b);
         VMulU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); e.op(width::MUL, d, a, b) };
@@ -617,7 +634,8 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VMulF64 => double(Double::Multiply, false),
         Op::VFmaF64 => double(Double::Fused, false),
         Op::VFmacF64 => double(Double::Fused, true),
-        Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64, tied: false }),
+        Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(false), tied: false }),
+        Op::VMadI64I32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(true), tied: false }),
         Op::VDivScaleF32 => Some(Operation { needs: Needs::Singles, how: How::Scale, tied: false }),
         Op::VDivFmasF32 => Some(Operation { needs: Needs::Singles, how: How::Unscale, tied: false }),
         Op::VDivFixupF32 => Some(Operation { needs: Needs::Singles, how: How::Fixup, tied: false }),

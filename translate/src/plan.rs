@@ -305,7 +305,7 @@ impl Vector {
         let (mut out, mut inward) = (None, None);
         match operation.how {
             How::Compare(_) | How::Compare64(..) => out = Some(mask(inst.dst)?),
-            How::Scale | How::Multiply64 => out = Some(mask(inst.sdst)?),
+            How::Scale | How::Multiply64(_) => out = Some(mask(inst.sdst)?),
             How::Unscale => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             // A half of a dual instruction has VCC.
             How::Choose if inst.format == Format::Vopd => inward = Some(mask(Operand::Scalar(Operand::VCC))?),

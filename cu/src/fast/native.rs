@@ -496,6 +496,17 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     Some(())
 }
 
+/// Loads bytes that begin in one page and end in the next; whether all of them could be.
+fn load_across(cx: &mut Cx, va: u64, to: &mut [u8]) -> bool {
+    let (first, second) = to.split_at_mut(((PAGE - va % PAGE) as usize).min(to.len()));
+    let mut part = |va, to: &mut [u8]| {
+        let from = cx.cache.page(cx.world, va, false)?;
+        // SAFETY: a span while the gate is open, as far as its page goes; there is room.
+        unsafe { vkfd_raw::copy(to.as_mut_ptr(), from, to.len()) }.ok()
+    };
+    part(va, first).and_then(|()| part(va.wrapping_add(first.len() as u64), second)).is_some()
+}
+
 /// A strip's load of memory, or its store to memory or LDS, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
@@ -521,6 +532,7 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
     let each = bytes as usize / piece;
     let mut pointers = [std::ptr::null_mut::<u8>(); 48];
     let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
+    let mut crossing = None;
     for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
         let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
         let va = access.base.wrapping_add(address);
@@ -536,7 +548,16 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
             }
         }
         if va - page + bytes > PAGE {
-            return 0;
+            // Its bytes are in two pages: both of them are there, or the access misses.
+            if write || crossing.is_some() {
+                return 0;
+            }
+            let mut found = [0u8; 16];
+            if !load_across(cx, va, &mut found[..bytes as usize]) {
+                return 0;
+            }
+            crossing = Some((lane, found));
+            continue;
         }
         for at in 0..each {
             pointers[count] = host.wrapping_add((va - page) as usize + at * piece);
@@ -557,7 +578,15 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
     if unsafe { vkfd_raw::load_each(moved.as_mut_ptr().cast(), &pointers[..count], piece) }.is_err() {
         return 0;
     }
-    for (lane, words) in active().zip(moved.chunks_exact(words)) {
+    if let Some((lane, bytes)) = crossing {
+        let words = bytes
+            .chunks_exact(4)
+            .take(words)
+            .map(|word| word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
+        words.zip(&mut access.result).for_each(|(word, result)| result[lane] = word);
+    }
+    let loaded = active().filter(|lane| crossing.is_none_or(|(other, _)| other != *lane));
+    for (lane, words) in loaded.zip(moved.chunks_exact(words)) {
         for (word, result) in words.iter().zip(&mut access.result) {
             result[lane] = *word;
         }

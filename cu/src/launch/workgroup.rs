@@ -262,7 +262,9 @@ impl Workgroup {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
-            let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
+            let is_beside = self.side_by_side < SIDE_BY_SIDE
+                && self.progress.iter().filter(|progress| progress.state != State::Ended).count() > 1;
+            let stretch = if is_beside { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             let count = self.waves.len();
             let order = self.choices.as_mut().map_or(Order::USUAL, |choices| Order::chosen(choices, count));

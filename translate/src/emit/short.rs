@@ -99,6 +99,44 @@ impl Emit {
         self.taken -= 1;
     }
 
+    /// `d = b` and how many bits of `a` are those of lanes below: the first 32 lanes', or the others'.
+    pub(crate) fn count_below(&mut self, d: Register, a: Src, b: Src, high: bool) {
+        let before = self.taken;
+        let below = |lane: u32| match (high, lane) {
+            (false, 32..) => u32::MAX,
+            (false, _) => (1 << lane) - 1,
+            (true, 32..) => (1 << (lane - 32)) - 1,
+            (true, _) => 0,
+        };
+        // The strip's lanes: 32 bytes for each of the strip's in a mask.
+        let ones = a == Src::Const(u32::MAX);
+        let words: Vec<u32> = (0..64).map(|lane| if ones { below(lane).count_ones() } else { below(lane) }).collect();
+        let table = self.pool.vector(&words);
+        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EAX, Register::R11D));
+        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::EAX, 5u32));
+        let place = MemoryOperand::with_base_index_scale_displ_size(Register::RCX, Register::RAX, 1, table, 1);
+        let bits = self.temp();
+        self.asm.add(Instruction::with2(width::LOAD.of(self.width), bits, place));
+        if !ones {
+            self.op(width::AND, bits, Src::Reg(bits), a);
+            let part = self.temp();
+            self.shr(part, Src::Reg(bits), Src::Const(1));
+            self.op(width::AND, part, Src::Reg(part), Src::Const(0x5555_5555));
+            self.op(width::SUB, bits, Src::Reg(bits), Src::Reg(part));
+            self.shr(part, Src::Reg(bits), Src::Const(2));
+            self.op(width::AND, part, Src::Reg(part), Src::Const(0x3333_3333));
+            self.op(width::AND, bits, Src::Reg(bits), Src::Const(0x3333_3333));
+            self.op(width::ADD, bits, Src::Reg(bits), Src::Reg(part));
+            self.shr(part, Src::Reg(bits), Src::Const(4));
+            self.op(width::ADD, bits, Src::Reg(bits), Src::Reg(part));
+            self.op(width::AND, bits, Src::Reg(bits), Src::Const(0x0f0f_0f0f));
+            self.op(width::MUL, bits, Src::Reg(bits), Src::Const(0x0101_0101));
+            self.shr(bits, Src::Reg(bits), Src::Const(24));
+        }
+        self.op(width::ADD, d, Src::Reg(bits), b);
+        self.taken = before;
+    }
+
     /// The singles of the low halves.
     pub(crate) fn of_halves(&mut self, d: Register, a: Src) {
         let before = self.taken;

@@ -61,7 +61,7 @@ impl Live {
 impl How {
     /// Whether the first row can be made without the rest.
     fn is_low(self) -> bool {
-        matches!(self, How::Multiply64)
+        matches!(self, How::Multiply64(_))
     }
 }
 

@@ -234,15 +234,15 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
                 ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
             });
         }
-        How::Multiply64 if !needed.high && !needed.out => {
+        How::Multiply64(_) if !needed.high && !needed.out => {
             if let Some(row) = vector.row {
                 low(e, row, [a, b, c]);
             }
         }
-        How::Multiply64 => {
+        How::Multiply64(signed) => {
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
-            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, [a, b], [c, high]));
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, ([a, b], [c, high]), signed));
             for (row, from) in vector.rows().zip(to) {
                 let to = e.row_destination(row);
                 e.mov(to, Src::Reg(from));
@@ -446,7 +446,7 @@ pub(super) fn store(
 fn worth(segment: &Segment, light: &[Needed]) -> bool {
     segment.lanes().zip(light).any(|(lanes, needed)| match lanes {
         Lanes::Vector(vector) => {
-            let is_product = matches!(vector.operation.how, How::Multiply64);
+            let is_product = matches!(vector.operation.how, How::Multiply64(_));
             needed.nothing() || is_product && !needed.high && !needed.out
         }
         Lanes::Access(_) => false,
