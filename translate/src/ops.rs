@@ -442,7 +442,7 @@ operations! {
     }
     Unary Halves false |e, d, (a)| {
         VCvtF32F16 => e.of_halves(d, a);
-        VCvtF16F32 => e.to_halves(d, a);
+        VCvtF16F32 => e.round_to_halves(d, a);
     }
     Unary Rounded false |e, d, (a)| {
         VCvtF32I32 => e.op1(width::FROM_INT, d, a);

@@ -98,7 +98,7 @@ fn differences(sabotage: Switches) -> (u64, u64) {
     for width in widths() {
         let mut engine = engine(Target::Gfx900, width, true);
         engine.sabotage(sabotage);
-        let _ = compare(&mut engine, Case { count: 60, ..RING });
+        let _ = compare(&mut engine, Case { count: 200, ..RING });
         let found = engine.differences();
         (checked, wrong) = (checked + found.checked, wrong + found.wrong);
     }

@@ -70,6 +70,7 @@ fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engi
     let more = more(job);
     let mut taken = if more > 0 { job.dispatch.take_more(&mut group, more) } else { Vec::new() };
     let count = 1 + taken.len();
+    let lost = port.shared.sabotage.has(Switch::LostGroups);
     let ran = contain(port, |port| {
         engine.sabotage(&port.shared.sabotage);
         let mut world = Surroundings::new(port, &job.dispatch, patient);
@@ -78,7 +79,9 @@ fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engi
         let next = |group: &mut Workgroup| {
             let Some(taken) = taken.get_mut(begun) else { return false };
             begun += 1;
-            job.dispatch.replace(group, taken);
+            if !lost {
+                job.dispatch.replace(group, taken);
+            }
             waves += group.waves().len() as u64;
             true
         };

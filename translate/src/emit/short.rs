@@ -156,7 +156,7 @@ impl Emit {
     }
 
     /// Halves, to the nearest, with zeros above.
-    pub(crate) fn to_halves(&mut self, d: Register, a: Src) {
+    pub(crate) fn round_to_halves(&mut self, d: Register, a: Src) {
         let before = self.taken;
         let (a, room) = (self.reg(a), self.temp());
         let small = self.half(room);
