@@ -372,16 +372,18 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     }
     if singles != 0 {
         entry.singles.set(entry.singles.get().saturating_add(singles));
-        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get() / FREE);
+        let length = u32::try_from(entry.insts.len()).unwrap_or(u32::MAX);
+        let paid = entry.rounds.get().saturating_mul(length) / FREE;
+        native.gave_up |= entry.singles.get() > SINGLES.max(paid);
     }
     left
 }
 
-/// So many strips a region may load lane by lane in any case; after that, one for four rounds.
-/// More cost what the region gains.
+/// So many strips a region may load lane by lane in any case; after that, one for so many
+/// instructions. More cost what the region gains.
 const SINGLES: u32 = 256;
-/// Rounds that pay for one such strip.
-const FREE: u32 = 4;
+/// Instructions that pay for one such strip.
+const FREE: u32 = 64;
 /// What a miss counts for.
 const MISS: u32 = 4;
 
