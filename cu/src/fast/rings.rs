@@ -209,7 +209,7 @@ unsafe fn twice(ring: &Ring, native: &mut Native, cx: &mut Cx, limit: u32) -> Tu
     let turned = unsafe { run(ring, native, cx, limit) };
     let after = cx.wave.clone();
     for _ in 0..turned.done {
-        let done = reference::fetch(&mut before, &mut Seam(cx.world))
+        let done = reference::fetch(&before, &mut Seam(cx.world))
             .and_then(|inst| reference::execute(&inst, &mut before, cx.group, &mut Seam(cx.world)));
         if done.is_err() {
             // Memory went meanwhile: nothing to compare with.

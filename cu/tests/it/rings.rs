@@ -2,7 +2,12 @@
 //! Loops of several blocks, translated as one, against the reference engine: parts that some lanes
 //! leave out, lanes that leave one by one, and scalar branches in the middle.
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "registers are bit patterns"
+)]
 
 use crate::support::random::REGISTERS;
 use crate::support::{Numbers, BASE};
@@ -26,7 +31,7 @@ fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
 /// v_cmp_lt_u32 vcc or its like.
 fn compares(numbers: &mut Numbers) -> u32 {
     let register = |numbers: &mut Numbers| numbers.below(REGISTERS) as u32;
-    0x3e << 25 | (0xc9 + numbers.below(6) as u32) << 17 | register(numbers) << 9 | 256 + register(numbers)
+    0x3e << 25 | (0xc9 + numbers.below(6) as u32) << 17 | register(numbers) << 9 | (256 + register(numbers))
 }
 
 /// A loop of s20 rounds, in parts.

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory and LDS for regions by themselves, and a plain model of their accesses.
-#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "registers are bit patterns"
+)]
 
 use super::{load, Waves};
 use std::ffi::c_void;
@@ -252,7 +257,7 @@ pub fn offsets(numbers: &mut Numbers, room: u64, bytes: u64) -> [u32; 64] {
             2 | 3 => begin,
             4 => begin + bytes * (lane % 16) as u64,
             // Of one page, but for some lanes.
-            5 | 6 if room >= PAGE && numbers.below(200) != 0 => page + numbers.below(PAGE - 1024) & aligned,
+            5 | 6 if room >= PAGE && numbers.below(200) != 0 => page + (numbers.below(PAGE - 1024) & aligned),
             _ => numbers.below(room - 4 * bytes) & aligned,
         };
         offset as u32
