@@ -102,7 +102,7 @@ switches! {
         Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
         OpenSlot = "open_slot": "An access in which a thread panics does not end.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
-        LostGroups = "lost_groups": "Work-groups that are to begin in the place of another one are left out.";
+        LostGroups = "lost_groups": "Work-groups that are to succeed another one are left out.";
         Lenient = "lenient": "A strict GPU does what others do.";
         OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";

@@ -5,7 +5,7 @@
 //! The instructions between two branches are regions, as in a block. Behind each region's tail the
 //! branch is looked at, and one that leads elsewhere leaves the ring there. Blocks that follow one
 //! another without a choice share their regions. So lanes that leave a loop one by one, or do only
-//! a part of a round, stay in translated code: EXEC is what their branches ask for.
+//! a part of a round, stay in translated code: their branches ask for EXEC.
 //!
 //! Limits: no loads, no stores, and not more than [`ROUNDS`](crate::ROUNDS) rounds at a time. So a
 //! ring cannot miss: what it has begun of a round it does, up to a branch that leaves it.
@@ -23,7 +23,7 @@ use vkfd_sabotage::{Switch, Switches};
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
     pub insts: &'a [Inst],
-    /// The next block is where the last instruction, a branch, leads; otherwise it is behind it.
+    /// The last instruction, a branch, leads to the next block; otherwise that lies behind it.
     pub jumps: bool,
 }
 

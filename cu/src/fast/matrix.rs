@@ -11,7 +11,8 @@
 //! accumulator. No sum of them is denormal, for all are multiples of 2^-48; so only the accumulator
 //! that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
 //! reference engine's, as is whatever has a NaN in the result. Single and double precision are
-//! chains of fused operations. Bytes are taken by twos: the host adds two products of halves at once.
+//! chains of fused operations. Bytes are taken by twos: the host adds two products of halves at
+//! once.
 
 use super::block::{Builder, Place};
 use super::simd::Simd;
@@ -31,8 +32,8 @@ const BF16: u8 = 2;
 const BF16_K: u8 = 3;
 const I8: u8 = 4;
 
-/// Element `n` of every lane, as single precision (denormals are positive zeros), or the pair `n` of
-/// bytes as halves with signs.
+/// Element `n` of every lane, as single precision (denormals are positive zeros), or the pair `n`
+/// of bytes as halves with signs.
 #[inline(always)]
 unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
     // SAFETY: the rows exist.

@@ -379,8 +379,8 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     left
 }
 
-/// So many strips a region may load lane by lane in any case; after that, one for so many
-/// instructions. More cost what the region gains.
+/// Strips that a region may load lane by lane in any case. After that it may load one for each
+/// [`FREE`] instructions: more cost what the region gains.
 const SINGLES: u32 = 256;
 /// Instructions that pay for one such strip.
 const FREE: u32 = 64;

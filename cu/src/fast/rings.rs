@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Translated loops of several blocks: how they are found, entered and dropped.
 //!
-//! When a block is hot, its successors are followed, the likelier ones, until they lead back. Such a
-//! ring belongs to that block, its head, and is entered there. Its other blocks keep their own
+//! When a block is hot, its successors are followed, the likelier ones, until they lead back. Such
+//! a ring belongs to that block, its head, and is entered there. Its other blocks keep their own
 //! regions, for waves that come to them from elsewhere.
 //!
 //! A ring has the code of all of its blocks. Each is named by its address and its number, which no

@@ -43,8 +43,8 @@ pub enum Next {
     Finished,
 }
 
-/// A group that a thread has taken, to run it in the place of another one: its number, and its
-/// scratch; the other one's when it has begun.
+/// A group that a thread has taken as another one's successor: its number and its scratch, or the
+/// other one's scratch when it has begun.
 #[derive(Debug)]
 pub struct Taken {
     number: u64,
@@ -188,10 +188,10 @@ impl Dispatch {
         self.units.place(unit)
     }
 
-    /// Takes more groups, at most `most`, which are to begin in the place of `group`, for a thread
-    /// that is done with it soon. Most of those that are left stay for other threads. None are
-    /// taken while groups wait for others, and if the order is not the usual one. None are taken
-    /// behind a group with fewer waves than others have.
+    /// Takes more groups, at most `most`, as successors of `group`, for a thread that is done with
+    /// it soon. Most of those that are left stay for other threads. None are taken while groups wait
+    /// for others, and if the order is not the usual one. None are taken behind a group with fewer
+    /// waves than others have.
     pub fn take_more(&self, group: &mut Workgroup, most: usize) -> Vec<Taken> {
         let mut taken = Vec::with_capacity(most);
         let is_whole = group.waves().len() as u64 == u64::from(self.launch.group_waves());
@@ -214,7 +214,7 @@ impl Dispatch {
         taken
     }
 
-    /// Begins a group in the place of one that has ended. Allocates nothing.
+    /// Begins the successor of a group that has ended. Allocates nothing.
     pub fn replace(&self, group: &mut Workgroup, taken: &mut Taken) {
         self.launch.replace(group, taken.number, &mut taken.slots, self.place(taken.number));
     }
@@ -468,41 +468,6 @@ mod tests {
         dispatch.return_all(left.into_iter());
         let Next::Run(mut other) = dispatch.take() else { panic!() };
         assert!(dispatch.take_more(&mut other, 8).is_empty(), "one waits");
-    }
-
-    #[test]
-    fn a_group_in_the_place_of_another_begins_as_a_new_one() {
-        let mut launch = launch(Target::Gfx900, [70, 5, 3], [32, 4, 2]);
-        launch.lds = 512;
-        let dispatch = begin(launch);
-        let whole = |number: u64| dispatch.make((number, vec![7, 8, 9, 10], None));
-        let mut group = whole(0);
-        group.may_restart();
-        for number in [1, 2, 3, 5, 11, 4, 0] {
-            // The one before has left its state.
-            let mut spoil = Toy(|wave: &mut Wave, group: &mut Group| {
-                wave.rows.iter_mut().for_each(|row| row.0.fill(99));
-                (wave.pc, wave.scalar, wave.scc, wave.done, wave.trapsts) = (5, [77; 128], true, 3, 4);
-                (wave.flat_scratch, wave.mode.0) = (6, 0);
-                group.lds.fill(1);
-                Exit::End
-            });
-            assert_eq!(group.run(&mut spoil, &mut Void::default(), 1), Turn::Done);
-            let mut taken = Taken { number, slots: vec![7, 8, 9, 10] };
-            dispatch.replace(&mut group, &mut taken);
-            let mut new = whole(number);
-            assert_eq!((group.id, group.waves()), (new.id, new.waves()), "{number}");
-            let seen = [&mut group, &mut new].map(|group| {
-                let mut seen = Vec::new();
-                let mut look = Toy(|wave: &mut Wave, group: &mut Group| {
-                    seen.push((wave.clone(), group.lds.clone(), group.place));
-                    Exit::End
-                });
-                assert_eq!(group.run(&mut look, &mut Void::default(), 1), Turn::Done);
-                seen
-            });
-            assert_eq!(seen[0], seen[1], "{number}");
-        }
     }
 
     #[test]

@@ -288,7 +288,10 @@ impl Launch {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::workgroup::tests::{Toy, Void};
+    use super::super::workgroup::Turn;
     use super::*;
+    use crate::exit::Exit;
     use vkfd_isa::Target;
 
     /// A launch on `target` that asks for everything.
@@ -322,6 +325,39 @@ pub(super) mod tests {
         let lane = |row: usize| second.rows[row].0[33];
         assert_eq!([lane(0), lane(1), lane(2)], [1, 1, 1]);
         assert_eq!(second.exec(), u64::MAX);
+    }
+
+    #[test]
+    fn a_successor_begins_as_a_new_group() {
+        let launch = Launch { lds: 512, ..launch(Target::Gfx900, [70, 5, 3], [32, 4, 2]) };
+        let place = |number: u64| Place { engine: 1, array: 0, unit: u32::try_from(number).unwrap() };
+        let whole = |number: u64| launch.workgroup(number, vec![7, 8, 9, 10], place(number));
+        let mut group = whole(0);
+        group.may_restart();
+        for number in [1, 2, 3, 5, 11, 4, 0] {
+            // The one before has left its state.
+            let mut spoil = Toy(|wave: &mut Wave, group: &mut Group| {
+                wave.rows.iter_mut().for_each(|row| row.0.fill(99));
+                (wave.pc, wave.scalar, wave.scc, wave.done, wave.trapsts) = (5, [77; 128], true, 3, 4);
+                (wave.flat_scratch, wave.mode.0) = (6, 0);
+                group.lds.fill(1);
+                Exit::End
+            });
+            assert_eq!(group.run(&mut spoil, &mut Void::default(), 1), Turn::Done);
+            launch.replace(&mut group, number, &mut vec![7, 8, 9, 10], place(number));
+            let mut new = whole(number);
+            assert_eq!((group.id, group.waves()), (new.id, new.waves()), "{number}");
+            let seen = [&mut group, &mut new].map(|group| {
+                let mut seen = Vec::new();
+                let mut look = Toy(|wave: &mut Wave, group: &mut Group| {
+                    seen.push((wave.clone(), group.lds.clone(), group.place));
+                    Exit::End
+                });
+                assert_eq!(group.run(&mut look, &mut Void::default(), 1), Turn::Done);
+                seen
+            });
+            assert_eq!(seen[0], seen[1], "{number}");
+        }
     }
 
     #[test]

@@ -177,8 +177,8 @@ impl Workgroup {
         self.rest.reserve(self.waves.len());
     }
 
-    /// Another group begins in the place of this one, which has ended, with so many waves: not more
-    /// than there were. `begin` makes each one's state. Old slots are exchanged for the new ones.
+    /// This group, which has ended, becomes another one with so many waves: not more than there
+    /// were. `begin` makes each one's state. Old slots are exchanged for the new ones.
     pub(super) fn restart(
         &mut self,
         id: [u32; 3],
@@ -232,7 +232,7 @@ impl Workgroup {
         turn
     }
 
-    /// Runs groups one after the other, each in the place of the one before, as [`Workgroup::run`]
+    /// Runs groups one after the other, each the successor of the one before, as [`Workgroup::run`]
     /// does, and leaves the gate behind the last one: for groups that end soon. `next` makes this
     /// the next one, or says that there is none. How the last turn ended: all before it are done.
     pub fn run_all<E: Engine, W: World>(

@@ -120,8 +120,8 @@ fn checks_look_at_loops_of_several_blocks() {
 /// The first lane of v0 behind a loop whose second block adds `by`, which another program has
 /// changed after the first wave.
 fn patched(width: Width, sabotage: Switches) -> [u32; 2] {
-    // v_add_u32 v1, 1, v1; v_cmp_ne_u32 vcc, 0, v2; s_and_saveexec; s_cbranch_execz; v_add_u32 v0, by,
-    // v0; s_or; s_sub; s_cmp; s_cbranch_scc1
+    // v_add_u32 v1, 1, v1; v_cmp_ne_u32 vcc, 0, v2; s_and_saveexec; s_cbranch_execz; v_add_u32 v0,
+    // by, v0; s_or; s_sub; s_cmp; s_cbranch_scc1
     let code = |by: u32| {
         [
             0x6802_0281,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Groups that end soon begin in the place of others, within one access.
+//! Groups that end soon have successors within one access.
 
 use crate::kernels::{load, Dispatch, Kernel, CODE, SLOT};
 use crate::rig::*;

@@ -99,7 +99,8 @@ impl Emit {
         self.taken -= 1;
     }
 
-    /// `d = b` and how many bits of `a` are those of lanes below: the first 32 lanes', or the others'.
+    /// `d` = `b`, and the number of set bits of `a` that belong to lower lanes: among the first 32
+    /// lanes, or among the others.
     pub(crate) fn count_below(&mut self, d: Register, a: Src, b: Src, high: bool) {
         let before = self.taken;
         let below = |lane: u32| match (high, lane) {
@@ -108,7 +109,7 @@ impl Emit {
             (true, 32..) => (1 << (lane - 32)) - 1,
             (true, _) => 0,
         };
-        // The strip's lanes: 32 bytes for each of the strip's in a mask.
+        // A strip has 32 bytes here for each byte that it has in a mask.
         let ones = a == Src::Const(u32::MAX);
         let words: Vec<u32> = (0..64).map(|lane| if ones { below(lane).count_ones() } else { below(lane) }).collect();
         let table = self.pool.vector(&words);

@@ -44,7 +44,7 @@ unsafe fn bpermute(step: &Step, cx: &mut Cx) -> Flow {
         let address = cx.row(step.src[0]);
         let mut result = [0; 64];
         let within = u32::from(step.scalar[0]) - 1;
-        // By words first, which are vectors; a division for each lane would cost as much as a block.
+        // By words first, which are vectors.
         let mut places = [0u32; 64];
         for (lane, place) in places.iter_mut().enumerate() {
             let index = address.add(lane).read().wrapping_add(step.imm as u32) / 4;
