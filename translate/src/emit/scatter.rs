@@ -3,8 +3,8 @@
 //!
 //! Distances from the first active lane are the offsets of a gather. They are exact: a pair of
 //! rows has one high word in all active lanes, and offsets from a base are less than 2 GiB. The
-//! code looks whether all lanes' words are in the page of the first one. For a byte or a half it reads a
-//! whole word, which is in the page, too.
+//! code looks whether all lanes' words are in the page of the first one. For a byte or a half it
+//! reads a whole word, which is in the page, too.
 
 use super::access::{context, first_of, PAGE};
 use super::*;
