@@ -188,10 +188,10 @@ impl Dispatch {
         self.units.place(unit)
     }
 
-    /// Takes more groups, at most `most`, as successors of `group`, for a thread that is done with
-    /// it soon. Most of those that are left stay for other threads. None are taken while groups
-    /// wait for others, and if the order is not the usual one. None are taken behind a group with fewer
-    /// waves than others have.
+    /// Takes more groups, at most `most`, as successors of `group`, for a thread that is done
+    /// with it soon. Most of those that are left stay for other threads. None are taken while
+    /// groups wait for others, and if the order is not the usual one. None are taken behind a
+    /// group with fewer waves than others have.
     pub fn take_more(&self, group: &mut Workgroup, most: usize) -> Vec<Taken> {
         let mut taken = Vec::with_capacity(most);
         let is_whole = group.waves().len() as u64 == u64::from(self.launch.group_waves());
