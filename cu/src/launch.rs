@@ -32,7 +32,7 @@ mod units;
 mod workgroup;
 
 pub use descriptor::{Descriptor, Preload, DESCRIPTOR_BYTES};
-pub use dispatch::{Dispatch, Next};
+pub use dispatch::{Dispatch, Next, Taken};
 pub use grid::{Launch, Scratch, Sizes, Watcher, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
 pub use residency::Residency;

@@ -102,6 +102,7 @@ switches! {
         Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
         OpenSlot = "open_slot": "An access in which a thread panics does not end.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
+        LostGroups = "lost_groups": "Work-groups that are to succeed another one are left out.";
         Lenient = "lenient": "A strict GPU does what others do.";
         OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
@@ -122,6 +123,8 @@ switches! {
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
+        ClosedRing = "closed_ring": "A translated loop of several blocks is not left in its middle.";
+        KeptRing = "kept_ring": "A translated loop of several blocks is done though the code of one of them has changed.";
         KeptHalves = "kept_halves": "The reference engine's unfused operations of mixed precision keep denormal halves.";
         FlushedSums = "flushed_sums": "The reference engine's sums in memory lose denormals on every target.";
         QuietedNans = "quieted_nans": "The reference engine makes signalling NaNs quiet in every mode.";

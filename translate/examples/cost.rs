@@ -36,6 +36,10 @@ mod measure {
                 _ => None,
             }
         }
+        fn clears_halves(&self) -> bool {
+            true
+        }
+
         fn mask(&self, operand: Operand) -> Option<u8> {
             self.scalar(operand, 2)
         }

@@ -61,6 +61,8 @@ pub struct Accessing {
     /// Of a store with two parts, the words of each and the bytes from the first to the second.
     pub each: u32,
     pub apart: u32,
+    /// Bytes of a lane, one or two, of which a load makes a word with zeros above; or 0.
+    pub narrow: u32,
     /// Which access of its region asks for a page.
     pub site: u32,
     /// So often lanes were loaded or stored singly.
@@ -206,6 +208,7 @@ impl Context {
                 kind: Accessing::LOAD,
                 each: 0,
                 apart: 0,
+                narrow: 0,
                 site: 0,
                 calls: 0,
             },

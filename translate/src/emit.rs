@@ -19,6 +19,8 @@ mod compare;
 mod double;
 mod masks;
 mod mend;
+mod scatter;
+mod short;
 mod store;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};

@@ -53,6 +53,10 @@ impl Registers for Waves {
         None
     }
 
+    fn clears_halves(&self) -> bool {
+        true
+    }
+
     fn mask(&self, _: Operand) -> Option<u8> {
         None
     }

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `plan` | which instructions make a region |
 //! | `region` | its code, and how it is run |
+//! | `ring` | loops of several blocks |
 //! | `ops` | the vector operations, a line each |
 //! | `scalar` | the scalar operations |
 //! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
@@ -38,6 +39,7 @@ mod host;
 mod ops;
 mod plan;
 mod region;
+mod ring;
 mod scalar;
 pub mod series;
 mod width;
@@ -46,6 +48,7 @@ pub use context::{Accessing, Context, Mending};
 pub use host::is_exact;
 pub use plan::Accesses;
 pub use region::{Left, Region, ROUNDS};
+pub use ring::{Link, Ring, Turned};
 pub use width::Width;
 
 use arena::Arena;
@@ -62,6 +65,8 @@ pub trait Registers {
     fn scalar(&self, operand: Operand, words: u8) -> Option<u8>;
     /// The first scalar register of a mask of lanes, or NULL.
     fn mask(&self, operand: Operand) -> Option<u8>;
+    /// Whether a result of 16 bits makes zeros of the other half of its register.
+    fn clears_halves(&self) -> bool;
     /// Words of such a mask.
     fn mask_words(&self) -> u8 {
         self.lanes() / 32

@@ -23,6 +23,8 @@ pub(crate) enum Needs {
     Rounded,
     /// The usual MODE, but that singles may lose denormals.
     Doubles,
+    /// The same; sources are halves or become such, and have no modifiers.
+    Halves,
 }
 
 /// An operation's shape, and what writes its code.
@@ -39,8 +41,8 @@ pub(crate) enum How {
     Carry(Carry),
     /// A comparison of 64 bits.
     Compare64(Order, bool),
-    /// A product of words and a sum of 64 bits, with a carry.
-    Multiply64,
+    /// A product of words, with signs or without, and a sum of 64 bits, with a carry.
+    Multiply64(bool),
     /// The scaling of a division, which makes a mask, too.
     Scale,
     /// The last steps of a division: with VCC, and the sources' signs.
@@ -64,7 +66,7 @@ impl How {
     pub(crate) const fn sources(self) -> usize {
         match self {
             How::Unary(_) => 1,
-            How::Ternary(_) | How::Multiply64 | How::Scale | How::Unscale | How::Fixup => 3,
+            How::Ternary(_) | How::Multiply64(_) | How::Scale | How::Unscale | How::Fixup => 3,
             How::Double(Double::Fused) => 3,
             _ => 2,
         }
@@ -74,7 +76,7 @@ impl How {
     pub(crate) const fn pairs(self) -> u8 {
         match self {
             How::Compare64(..) => 3,
-            How::Multiply64 => 4,
+            How::Multiply64(_) => 4,
             How::Double(Double::Fused) => 7,
             How::Double(_) => 3,
             _ => 0,
@@ -83,7 +85,7 @@ impl How {
 
     /// Whether the result has 64 bits.
     pub(crate) const fn is_pair(self) -> bool {
-        matches!(self, How::Multiply64 | How::Double(_))
+        matches!(self, How::Multiply64(_) | How::Double(_))
     }
 }
 
@@ -132,6 +134,38 @@ fn signed24(e: &mut Emit, a: Src) -> Src {
     e.shl(d, a, Src::Const(8));
     e.sar(d, Src::Reg(d), Src::Const(8));
     Src::Reg(d)
+}
+
+/// The low 16 bits, with their sign.
+fn signed16(e: &mut Emit, a: Src) -> Src {
+    let d = e.temp();
+    e.shl(d, a, Src::Const(16));
+    e.sar(d, Src::Reg(d), Src::Const(16));
+    Src::Reg(d)
+}
+
+/// Zeros above a half.
+fn half(e: &mut Emit, d: Register) {
+    e.op(width::AND, d, Src::Reg(d), Src::Const(0xffff));
+}
+
+/// Whether an operation's result has 16 bits.
+pub(crate) fn is_short(op: Op) -> bool {
+    matches!(
+        op,
+        Op::VCvtF16F32
+            | Op::VAddU16
+            | Op::VSubU16
+            | Op::VSubrevU16
+            | Op::VMulLoU16
+            | Op::VLshlrevB16
+            | Op::VLshrrevB16
+            | Op::VAshrrevI16
+            | Op::VMinI16
+            | Op::VMaxI16
+            | Op::VMinU16
+            | Op::VMaxU16
+    )
 }
 
 fn low(e: &mut Emit, a: Src, bits: u32) -> Src {
@@ -337,11 +371,22 @@ pub(crate) fn compare64(e: &mut Emit, out: Mask, [a, b]: [[Src; 2]; 2], order: O
 }
 
 /// A product of words and a sum of 64 bits: the low word, the high one, and the carry.
-pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Src; 2], c: [Src; 2]) {
+pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, ([a, b], c): ([Src; 2], [Src; 2]), signed: bool) {
     let [low, high] = to;
     let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
     let c = c.map(|word| Src::Reg(e.reg(word)));
     e.mul_high(high, a, b);
+    // Whether the product and the addend have different signs.
+    let differ = signed.then(|| {
+        let less = e.temp();
+        for (one, two) in [(a, b), (b, a)] {
+            e.sar(less, one, Src::Const(31));
+            e.op(width::AND, less, Src::Reg(less), two);
+            e.op(width::SUB, high, Src::Reg(high), Src::Reg(less));
+        }
+        e.op(width::XOR, less, Src::Reg(high), c[1]);
+        less
+    });
     e.op(width::MUL, low, a, b);
     e.op(width::ADD, low, Src::Reg(low), c[0]);
     let (one, round) = (e.temp(), e.temp());
@@ -355,6 +400,10 @@ pub(crate) fn multiply64(e: &mut Emit, to: [Register; 2], out: Mask, [a, b]: [Sr
     e.blend(round, carry, Src::Reg(high));
     let more = e.once(|e| e.compared(Src::Reg(round), Src::Const(0), Order::Equal, false));
     e.unite(out, more);
+    if let Some(differ) = differ {
+        let mask = e.once(|e| e.compared(Src::Reg(differ), Src::Const(0), Order::Less, true));
+        e.exchange(out, mask);
+    }
 }
 
 operations! {
@@ -391,6 +440,10 @@ operations! {
         VCvtI32F32 => to_signed(e, d, a);
         VCvtU32F32 => to_unsigned(e, d, a);
     }
+    Unary Halves false |e, d, (a)| {
+        VCvtF32F16 => e.of_halves(d, a);
+        VCvtF16F32 => e.round_to_halves(d, a);
+    }
     Unary Rounded false |e, d, (a)| {
         VCvtF32I32 => e.op1(width::FROM_INT, d, a);
         VCvtF32U32 => {
@@ -426,10 +479,25 @@ operations! {
         VMinU32 => e.either(width::MIN_U, d, a, b);
         VMaxU32 => e.either(width::MAX_U, d, a, b);
         VMulLoU32 => e.either(width::MUL, d, a, b);
+        VMbcntLoU32B32 => e.count_below(d, a, b, false);
+        VMbcntHiU32B32 => e.count_below(d, a, b, true);
         VMulHiU32 => e.mul_high(d, a, b);
         VMulHiI32 => signed_high(e, d, a, b);
         VMulU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); e.op(width::MUL, d, a, b) };
         VMulI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); e.op(width::MUL, d, a, b) };
+    }
+    Binary Any false |e, d, (a, b)| {
+        VAddU16 => { e.either(width::ADD, d, a, b); half(e, d) };
+        VSubU16 => { e.op(width::SUB, d, a, b); half(e, d) };
+        VSubrevU16 => { e.op(width::SUB, d, b, a); half(e, d) };
+        VMulLoU16 => { e.either(width::MUL, d, a, b); half(e, d) };
+        VLshlrevB16 => { let by = low(e, a, 15); e.shl(d, b, by); half(e, d) };
+        VLshrrevB16 => { let (by, b) = (low(e, a, 15), low(e, b, 0xffff)); e.shr(d, b, by) };
+        VAshrrevI16 => { let (by, b) = (low(e, a, 15), signed16(e, b)); e.sar(d, b, by); half(e, d) };
+        VMinI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MIN_I, d, a, b); half(e, d) };
+        VMaxI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MAX_I, d, a, b); half(e, d) };
+        VMinU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MIN_U, d, a, b) };
+        VMaxU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MAX_U, d, a, b) };
     }
     Binary Singles false |e, d, (a, b)| {
         VAddF32 => e.op(width::FADD, d, a, b);
@@ -466,12 +534,43 @@ operations! {
         };
         VMadU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
         VMadI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); let t = e.temp(); e.op(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c) };
+        VBfeI32 => {
+            // The sign of the field goes up; a field of no bits is zero.
+            let (up, field) = (e.temp(), e.temp());
+            e.either(width::AND, up, c, Src::Const(31));
+            e.mov(field, Src::Const(32));
+            e.op(width::SUB, up, Src::Reg(field), Src::Reg(up));
+            e.sar(field, a, b);
+            e.op(width::SHL, field, Src::Reg(field), Src::Reg(up));
+            e.op(width::SAR, d, Src::Reg(field), Src::Reg(up));
+        };
+        VPermB32 => e.pick_bytes(d, a, b, c);
+        VDot4I32I8 => e.dot_bytes(d, [a, b], c, [true, true]);
+        VDot4U32U8 => e.dot_bytes(d, [a, b], c, [false, false]);
+        VMed3I32 => {
+            let (least, most) = (e.temp(), e.temp());
+            let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+            e.op(width::MIN_I, least, a, b);
+            e.op(width::MAX_I, most, a, b);
+            e.op(width::MIN_I, most, Src::Reg(most), c);
+            e.op(width::MAX_I, d, Src::Reg(most), Src::Reg(least));
+        };
         VMin3I32 => { let t = e.temp(); e.either(width::MIN_I, t, a, b); e.op(width::MIN_I, d, Src::Reg(t), c) };
         VMax3I32 => { let t = e.temp(); e.either(width::MAX_I, t, a, b); e.op(width::MAX_I, d, Src::Reg(t), c) };
         VMin3U32 => { let t = e.temp(); e.either(width::MIN_U, t, a, b); e.op(width::MIN_U, d, Src::Reg(t), c) };
         VMax3U32 => { let t = e.temp(); e.either(width::MAX_U, t, a, b); e.op(width::MAX_U, d, Src::Reg(t), c) };
     }
+    Ternary Any true |e, d, (a, b, c)| {
+        VDot4cI32I8 => e.dot_bytes(d, [a, b], c, [true, true]);
+        VDot2cI32I16 => {
+            let product = e.temp();
+            let (a, b) = (e.reg(a), e.reg(b));
+            e.dot_halves(product, a, b);
+            e.op(width::ADD, d, Src::Reg(product), c);
+        };
+    }
     Ternary Singles false |e, d, (a, b, c)| {
+        VFmaMixF32 => e.fma(d, a, b, c);
         VFmaF32 => e.fma(d, a, b, c);
         VFmamkF32 => e.fma(d, a, b, c);
         VFmaakF32 => e.fma(d, a, b, c);
@@ -535,7 +634,8 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VMulF64 => double(Double::Multiply, false),
         Op::VFmaF64 => double(Double::Fused, false),
         Op::VFmacF64 => double(Double::Fused, true),
-        Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64, tied: false }),
+        Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(false), tied: false }),
+        Op::VMadI64I32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(true), tied: false }),
         Op::VDivScaleF32 => Some(Operation { needs: Needs::Singles, how: How::Scale, tied: false }),
         Op::VDivFmasF32 => Some(Operation { needs: Needs::Singles, how: How::Unscale, tied: false }),
         Op::VDivFixupF32 => Some(Operation { needs: Needs::Singles, how: How::Fixup, tied: false }),

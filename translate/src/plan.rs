@@ -15,15 +15,17 @@ mod access;
 mod live;
 mod order;
 mod pairs;
+mod part;
 
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
-pub(crate) use access::{Access, Space};
+pub(crate) use access::{Access, Narrow, Space};
 pub(crate) use live::{needed, Needed};
 use order::{Seen, Where};
 pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, halves, high_source};
+pub(crate) use part::{Part, Parts, Placed};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -46,6 +48,7 @@ pub(crate) struct Vector {
     /// Sources that are negated, and that have their absolute values before that.
     pub(crate) neg: u8,
     pub(crate) abs: u8,
+    pub(crate) parts: Parts,
     /// The scalar register of the mask that it writes, and of the one that it reads.
     pub(crate) out: Option<u8>,
     pub(crate) inward: Option<u8>,
@@ -81,7 +84,7 @@ pub(crate) enum Branch {
 }
 
 impl Branch {
-    fn of(op: Op) -> Option<Branch> {
+    pub(crate) fn of(op: Op) -> Option<Branch> {
         Some(match op {
             Op::SCbranchScc0 => Branch::Scc(false),
             Op::SCbranchScc1 => Branch::Scc(true),
@@ -253,9 +256,13 @@ impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
         let (mods, vector) = (&inst.mods, matches!(operation.needs, Needs::Singles | Needs::Doubles));
-        let plain = inst.extension == Extension::None
-            && !mods.clamp
-            && (mods.omod, mods.op_sel) == (0, 0)
+        let is_mixed = inst.op == Op::VFmaMixF32;
+        // A half that is not the low one, and a half whose register keeps the other one.
+        let is_short = ops::is_short(inst.op);
+        let plain = !mods.clamp
+            && mods.omod == 0
+            && (mods.op_sel == 0 || is_mixed)
+            && (!is_short || inst.extension != Extension::None || registers.clears_halves())
             && (vector || (mods.neg, mods.abs) == (0, 0))
             && matches!(
                 inst.format,
@@ -271,6 +278,8 @@ impl Vector {
                 _ => Source::Constant(constant(operand)?),
             })
         };
+        let parts = Parts::of(inst, operation.how)?;
+        let abs = if is_mixed { mods.abs | mods.neg_hi } else { mods.abs };
         let count = operation.how.sources();
         let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
@@ -282,6 +291,11 @@ impl Vector {
             if matches!((operation.how, operand), (How::Double(_), Operand::Literal(_))) {
                 return Err(Why::Form);
             }
+            // A constant that is a number is a half there.
+            let is_half = operation.needs == Needs::Halves || is_short || parts.halves >> index & 1 != 0;
+            if is_half && matches!(operand, Operand::Float(_) | Operand::Literal(_)) {
+                return Err(Why::Form);
+            }
             *slot = Some(source(operand).ok_or(Why::Form)?);
             if operation.how.pairs() >> index & 1 != 0 {
                 high[index] = Some(high_source(operand, registers).ok_or(Why::Form)?);
@@ -291,7 +305,7 @@ impl Vector {
         let (mut out, mut inward) = (None, None);
         match operation.how {
             How::Compare(_) | How::Compare64(..) => out = Some(mask(inst.dst)?),
-            How::Scale | How::Multiply64 => out = Some(mask(inst.sdst)?),
+            How::Scale | How::Multiply64(_) => out = Some(mask(inst.sdst)?),
             How::Unscale => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
             // A half of a dual instruction has VCC.
             How::Choose if inst.format == Format::Vopd => inward = Some(mask(Operand::Scalar(Operand::VCC))?),
@@ -311,7 +325,7 @@ impl Vector {
         if operation.how.is_pair() {
             behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
         }
-        Ok(Vector { operation, row, sources, high, neg: mods.neg, abs: mods.abs, out, inward })
+        Ok(Vector { operation, row, sources, high, neg: mods.neg, abs, parts, out, inward })
     }
 
     /// Whether it reads a row.
@@ -321,7 +335,8 @@ impl Vector {
 
     /// Its sources, with the high words of those of 64 bits.
     pub(crate) fn all_sources(&self) -> impl Iterator<Item = Source> + '_ {
-        self.sources.iter().chain(&self.high).flatten().copied()
+        let kept = self.parts.placed.filter(|placed| placed.keeps).and(self.row).map(Source::Row);
+        self.sources.iter().chain(&self.high).flatten().copied().chain(kept)
     }
 
     /// The rows that it writes.
@@ -340,7 +355,7 @@ impl Vector {
 }
 
 /// What an instruction does: one thing, or two if it is a dual one.
-fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
     if does_nothing(inst.op) {
         return Ok(vec![Item::Nothing]);
     }
@@ -454,13 +469,63 @@ impl Segment {
         }
     }
 
-    fn complete(mut self, end: usize, seen: &Seen) -> Option<Segment> {
+    fn complete(self, end: usize, seen: &Seen) -> Option<Segment> {
+        let segment = self.finish(end, seen);
+        (segment.vectors().count() >= LEAST).then_some(segment)
+    }
+
+    fn finish(mut self, end: usize, seen: &Seen) -> Segment {
         self.insts.end = end;
         self.written = seen.written;
         let needs = |wanted: &[Needs]| self.vectors().any(|vector| wanted.contains(&vector.operation.needs));
-        (self.needs_mode, self.has_doubles) = (needs(&[Needs::Singles, Needs::Rounded]), needs(&[Needs::Doubles]));
+        (self.needs_mode, self.has_doubles) =
+            (needs(&[Needs::Singles, Needs::Rounded]), needs(&[Needs::Doubles, Needs::Halves]));
         number(&mut self);
-        (self.vectors().count() >= LEAST).then_some(self)
+        self
+    }
+}
+
+/// Instructions one after the other, as few segments as their order allows: all are in one.
+pub(crate) struct Joined {
+    words: u8,
+    segments: Vec<Segment>,
+    open: (Segment, Seen),
+}
+
+impl Joined {
+    pub(crate) fn new(registers: &dyn Registers) -> Joined {
+        let words = registers.mask_words();
+        Joined { words, segments: Vec::new(), open: Joined::begin(words) }
+    }
+
+    fn begin(words: u8) -> (Segment, Seen) {
+        (Segment::new(0, Rounds::Once), Seen::new(words, Rounds::Once))
+    }
+
+    fn end(&mut self) {
+        let (segment, seen) = std::mem::replace(&mut self.open, Joined::begin(self.words));
+        let whole = segment.finish(0, &seen);
+        if !(whole.items.is_empty() && whole.tail.is_empty()) {
+            self.segments.push(whole);
+        }
+    }
+
+    /// Adds what an instruction does.
+    pub(crate) fn add(&mut self, items: Vec<Item>) -> Result<(), Why> {
+        let mut place = self.open.1.admit(&items);
+        if place.is_none() {
+            self.end();
+            place = self.open.1.admit(&items);
+        }
+        let place = place.ok_or(Why::Order)?;
+        self.open.0.add(0, items, place);
+        Ok(())
+    }
+
+    /// The segments so far; what comes next is behind a branch.
+    pub(crate) fn take(&mut self) -> Vec<Segment> {
+        self.end();
+        std::mem::take(&mut self.segments)
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Region {
     pub has_doubles: bool,
     has_loads: bool,
     has_accesses: bool,
+    /// There is something to do for strips.
+    has_lanes: bool,
     /// Bytes of memory that a lane loads and stores in a round.
     pub lane_bytes: u32,
     /// Rows that it writes: strips with accesses keep them, unless nobody reads them again.
@@ -135,7 +137,7 @@ impl Region {
         }
         let is_far = |access: &&Access| access.space != Space::Lds;
         let memory = segment.accesses().chain(segment.stores()).filter(is_far);
-        let lane_bytes = memory.map(|access| 4 * u32::from(access.parts) * u32::from(access.words)).sum();
+        let lane_bytes = memory.map(|access| u32::from(access.parts) * access.bytes()).sum();
         let tail = tail(segment, registers, width, arena, sabotage)?;
         Ok(Region {
             tail,
@@ -144,6 +146,7 @@ impl Region {
             stores: segment.stores().any(|access| access.space != Space::Lds),
             rows,
             has_accesses,
+            has_lanes: segment.lanes().next().is_some(),
             loses_rows: sabotage.has(Switch::UnkeptRows),
             lane_bytes,
             width,
@@ -249,6 +252,9 @@ impl Region {
                 unsafe { (Region::function(piece))(rows, scalars, context) };
             }
             let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
+            if context.end != end::MISSED && !self.has_lanes {
+                return Left::Done { rounds, again };
+            }
             if context.end != end::MISSED {
                 context.kept = context.kept_words.as_mut_ptr();
                 // SAFETY: the caller's; strips touch the rows and masks that they were made for.

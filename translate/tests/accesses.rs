@@ -82,7 +82,7 @@ fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
         }
         // Rows 0 and 1, 2 and 3 have addresses; row 16 has offsets from s[4:5].
         for row in [0, 2] {
-            let bytes = [8, 12, 16][numbers.below(3) as usize];
+            let bytes = [8, 12, 16, 1, 2][numbers.below(5) as usize];
             let places = offsets(&mut numbers, PAGES * PAGE, bytes);
             for (lane, place) in places.into_iter().enumerate() {
                 let va = BASE + u64::from(place);
@@ -101,7 +101,12 @@ fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
                 (Op::GlobalLoadDwordx3, Format::Global),
                 (Op::GlobalLoadDwordx4, Format::Global),
                 (Op::FlatLoadDwordx4, Format::Flat),
-            ][numbers.below(7) as usize];
+                (Op::GlobalLoadUbyte, Format::Global),
+                (Op::GlobalLoadSbyte, Format::Global),
+                (Op::GlobalLoadUshort, Format::Global),
+                (Op::GlobalLoadSshort, Format::Global),
+                (Op::FlatLoadUshort, Format::Flat),
+            ][numbers.below(12) as usize];
             let based = format == Format::Global && numbers.below(2) == 0;
             let mut inst = access_inst(op, format, dst, if based { 16 } else { [0, 2][numbers.below(2) as usize] });
             if based {

@@ -9,6 +9,8 @@ use super::chain;
 use super::code::{fetch_words, orders, Code, TOGETHER};
 use super::constants::Constants;
 use super::layout::Layout;
+#[cfg(target_arch = "x86_64")]
+use super::native::RingEntry;
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::step::Entry;
@@ -46,6 +48,13 @@ pub(super) struct Block {
     /// Its accesses are the handlers', where translated code has no gain by them.
     #[cfg(target_arch = "x86_64")]
     pub(super) plain_accesses: Cell<bool>,
+    /// The loop of several blocks whose first one it is, and whether it is one of such a loop.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) ring: Option<Box<RingEntry>>,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) in_ring: Cell<bool>,
+    /// No other block of the engine has this number.
+    pub(super) serial: u64,
     /// Its parts that are translated.
     #[cfg(target_arch = "x86_64")]
     #[allow(clippy::vec_box, reason = "steps point to them")]
@@ -71,6 +80,11 @@ impl Block {
             heat: Cell::new(0),
             #[cfg(target_arch = "x86_64")]
             plain_accesses: Cell::new(false),
+            #[cfg(target_arch = "x86_64")]
+            ring: None,
+            #[cfg(target_arch = "x86_64")]
+            in_ring: Cell::new(false),
+            serial: 0,
             #[cfg(target_arch = "x86_64")]
             regions: Vec::new(),
         };
@@ -106,7 +120,8 @@ impl Block {
         const PLACE: usize = 2 * (size_of::<(u64, Layout)>() + size_of::<Box<Block>>()) + 6 * 16;
         let pairs = self.insts.iter().filter(|inst| inst.pair.is_some()).count();
         #[cfg(target_arch = "x86_64")]
-        let regions = self.regions.iter().map(|entry| entry.bytes()).sum::<usize>();
+        let regions = self.regions.iter().map(|entry| entry.bytes()).sum::<usize>()
+            + self.ring.as_ref().map_or(0, |ring| ring.bytes());
         #[cfg(not(target_arch = "x86_64"))]
         let regions = 0;
         PLACE

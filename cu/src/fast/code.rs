@@ -114,7 +114,7 @@ impl Code {
 }
 
 /// Whether a block ends with this operation.
-fn ends(op: Op) -> bool {
+pub(super) fn ends(op: Op) -> bool {
     scalar::branch(op).is_some()
         || scalar::leave(op).is_some()
         || matches!(

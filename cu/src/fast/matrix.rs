@@ -11,7 +11,8 @@
 //! accumulator. No sum of them is denormal, for all are multiples of 2^-48; so only the accumulator
 //! that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
 //! reference engine's, as is whatever has a NaN in the result. Single and double precision are
-//! chains of fused operations.
+//! chains of fused operations. Bytes are taken by twos: the host adds two products of halves at
+//! once.
 
 use super::builder::Builder;
 use super::simd::Simd;
@@ -31,8 +32,8 @@ const BF16: u8 = 2;
 const BF16_K: u8 = 3;
 const I8: u8 = 4;
 
-/// Element `n` of every lane, as single precision (denormals are positive zeros) or an integer of
-/// 32 bits.
+/// Element `n` of every lane, as single precision (denormals are positive zeros), or the pair `n`
+/// of bytes as halves with signs.
 #[inline(always)]
 unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
     // SAFETY: the rows exist.
@@ -52,8 +53,11 @@ unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut 
                     nonzero::<S>(S::and(high, S::splat(0xffff_0000)), 0x7f80_0000)
                 }
                 _ => {
-                    let up = S::shl(load(4), S::splat(24 - 8 * (n % 4) as u32));
-                    S::sar(up, S::splat(24))
+                    let word = load(2);
+                    let (low, high) = if n % 2 == 0 { (24, 16) } else { (8, 0) };
+                    let first = S::sar(S::shl(word, S::splat(low)), S::splat(24));
+                    let second = S::sar(S::shl(word, S::splat(high)), S::splat(24));
+                    S::or(S::and(first, S::splat(0xffff)), S::shl(second, S::splat(16)))
                 }
             };
             S::store(to.as_mut_ptr().add(8 * i), value);
@@ -96,7 +100,7 @@ impl<V: Copy> Total<V> {
             let zero = S::splat(0);
             match KIND {
                 F32 => self.sum = S::fma(a[0], b[0], self.sum),
-                I8 => self.sum = S::add(S::mul(a[0], b[0]), self.sum),
+                I8 => self.sum = S::add(S::dot_halves(a[0], b[0]), self.sum),
                 F16 => {
                     let first = S::fma(a[1], b[1], S::fma(a[0], b[0], zero));
                     let second = S::fma(a[3], b[3], S::fma(a[2], b[2], zero));
@@ -139,7 +143,8 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
     step: &Step,
     cx: &mut Cx,
 ) -> Flow {
-    let in_lane = K * M * BLOCKS / 64;
+    // Of bytes, two elements are one.
+    let (depth, in_lane) = if KIND == I8 { (K / 2, K * M * BLOCKS / 128) } else { (K, K * M * BLOCKS / 64) };
     // Results of a block in a lane; of 4 by 4 blocks, two blocks are in eight lanes.
     let (results, blocks) = if M == 4 { (4, 1) } else { (M * M / 64, BLOCKS) };
     let wide = (M / 8).max(1);
@@ -158,7 +163,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
             for block in 0..blocks {
                 let first = |k: usize| if M == 4 { 0 } else { M * BLOCKS * (k / in_lane) + M * block };
                 let mut right = [S::splat(0); K];
-                for k in 0..K {
+                for k in 0..depth {
                     let lane = if M == 4 { 8 * vector } else { first(k) + 8 * (vector % wide) };
                     right[k] = S::load(b[k % in_lane].as_ptr().add(lane));
                 }
@@ -169,7 +174,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
                         _ => result,
                     };
                     let mut left = [S::splat(0); K];
-                    for k in 0..K {
+                    for k in 0..depth {
                         let lanes = &a[k % in_lane];
                         left[k] = if M == 4 {
                             S::from_array(std::array::from_fn(|lane| lanes[8 * vector + lane / 4 * 4 + row]))
@@ -184,7 +189,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
                         total.sum = S::and(sum, S::xor(denormal::<S>(sum), S::splat(u32::MAX)));
                     }
                     let mut k = 0;
-                    while k < K {
+                    while k < depth {
                         total.add::<S, KIND>(&left[k..k + group(KIND)], &right[k..k + group(KIND)]);
                         k += group(KIND);
                     }

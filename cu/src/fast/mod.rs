@@ -35,6 +35,7 @@
 //! | `scalar` | SALU and branches |
 //! | `seam` | the world, as the reference engine gets it |
 //! | [`native`], `region` | the translator, and its code among the steps of hot blocks |
+//! | `rings` | translated loops of several blocks |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
 //! The reference engine keeps rare operations, and those that cost more than their decoding. These
@@ -78,6 +79,8 @@ mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod region;
 mod rest;
+#[cfg(target_arch = "x86_64")]
+mod rings;
 mod saturate;
 mod scalar;
 mod seam;
@@ -133,6 +136,8 @@ struct Blocks {
     held: Held,
     runs: u64,
     epoch: u64,
+    /// Blocks so far.
+    made: u64,
     sabotage: Switches,
     /// Blocks are not built while the gate is open.
     defers: bool,
@@ -244,8 +249,10 @@ impl Blocks {
         }
         let before = block.bytes();
         region::translate(native, block, &self.sabotage);
-        self.held.take(block.bytes().saturating_sub(before));
-        self.held.give(before.saturating_sub(block.bytes()));
+        self.make_ring(key.0, key.1);
+        let after = self.blocks.get(&key).map_or(before, |block| block.bytes());
+        self.held.take(after.saturating_sub(before));
+        self.held.give(before.saturating_sub(after));
     }
 
     /// Makes a block of the code that was fetched last.
@@ -263,9 +270,10 @@ impl Blocks {
             self.forget();
         }
         let before = self.constants.bytes();
-        #[allow(unused_mut, reason = "only debug builds spoil blocks")]
         let mut block = Block::build(&code, self.avx2, &mut self.constants, (self.runs, self.epoch));
         self.held.take(self.constants.bytes() - before);
+        self.made += 1;
+        block.serial = self.made;
         #[cfg(debug_assertions)]
         block.spoil(&self.sabotage);
         self.held.take(block.bytes());
@@ -319,6 +327,7 @@ impl Engine {
             held: Held::of(budget),
             runs: 0,
             epoch: 0,
+            made: 0,
             sabotage: Switches::NONE,
             defers: false,
             code: None,
@@ -503,6 +512,18 @@ impl Engine {
             // Handlers do not reach it.
             let block = unsafe { &*block };
             cx.left = u64::from(budget).saturating_sub(*done);
+            #[cfg(target_arch = "x86_64")]
+            match self.blocks.turn(block, &mut cx, layout) {
+                Ok(None) => {}
+                Ok(Some(count)) => {
+                    *done += count;
+                    if *done < budget.into() && !cx.world.wanted() {
+                        continue;
+                    }
+                    return Some(Exit::Yield);
+                }
+                Err(exit) => return Some(exit),
+            }
             if block.orders {
                 cx.cache.settle();
             }

@@ -3,10 +3,11 @@
 //! [`super::region`] has its code among the steps of blocks.
 
 use crate::wave::Row;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vkfd_isa::Op;
-use vkfd_translate::{arena::Arena, Context};
+use vkfd_translate::{arena::Arena, Context, Ring};
 pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
 
 /// So often a block runs before it is translated.
@@ -22,6 +23,8 @@ pub struct Report {
     pub translated: u64,
     /// Bytes of code.
     pub bytes: u64,
+    /// Loops of several blocks.
+    pub rings: u64,
     /// How long all of it took.
     pub time: Duration,
     /// Instructions that no region has, by operation.
@@ -35,6 +38,7 @@ impl Report {
         self.instructions += other.instructions;
         self.translated += other.translated;
         self.bytes += other.bytes;
+        self.rings += other.rings;
         self.time += other.time;
         for (key, times) in &other.refused {
             *self.refused.entry(*key).or_default() += times;
@@ -112,7 +116,44 @@ pub(super) struct Native {
 pub(super) struct Check {
     pub(super) before: Vec<Row>,
     pub(super) behind: Vec<Row>,
+    /// Where the reference engine has gone behind a ring.
+    pub(super) expected: Option<u64>,
     pub(super) found: Differences,
+}
+
+impl Check {
+    /// Also for blocks of other layouts.
+    pub(super) fn make_room(&mut self, rows: usize) {
+        let rows = self.before.len().max(rows);
+        self.before.resize(rows, Row::ZERO);
+        self.behind.resize(rows, Row::ZERO);
+    }
+
+    /// Compares where a ring has led to.
+    pub(super) fn compare_place(&mut self, pc: u64) {
+        if let Some(expected) = self.expected.take().filter(|expected| *expected != pc) {
+            self.found.wrong += 1;
+            self.found.first.get_or_insert(format!("a ring leads to {pc:#x}, not {expected:#x}"));
+        }
+    }
+}
+
+/// A translated loop of several blocks, in the first of them (see [`super::rings`]).
+pub(super) struct RingEntry {
+    pub(super) ring: Ring,
+    /// Each block: its address, its number, and where its branch leads out of the ring.
+    pub(super) blocks: Box<[(u64, u64, u64)]>,
+    /// The run in which all of them were looked at.
+    pub(super) run: Cell<u64>,
+    pub(super) dead: Cell<bool>,
+    /// One of them orders stores.
+    pub(super) orders: bool,
+}
+
+impl RingEntry {
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<RingEntry>() + self.ring.bytes() + size_of_val(&*self.blocks)
+    }
 }
 
 impl Native {

@@ -21,7 +21,6 @@ use super::native::{Accesses, Check, Native, Translation};
 use super::step::{Cx, Entry, Flow, Step};
 use super::Seam;
 use crate::reference::{self, Function};
-use crate::wave::Row;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io::Write;
@@ -50,6 +49,10 @@ impl Registers for Layout {
     fn mask(&self, operand: Operand) -> Option<u8> {
         Layout::mask(self, operand)
     }
+
+    fn clears_halves(&self) -> bool {
+        self.target.is_gfx9()
+    }
 }
 
 /// A translator that does as asked, if the processor has what that takes.
@@ -76,10 +79,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
     let note = |op, why| *refused.entry((op, why)).or_default() += 1;
     let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut native.arena, sabotage, note);
     if native.how.is_checked {
-        // Also of blocks of other layouts.
-        let rows = native.check.before.len().max(block.layout.rows);
-        native.check.before.resize(rows, Row::ZERO);
-        native.check.behind.resize(rows, Row::ZERO);
+        native.check.make_room(block.layout.rows);
     }
     native.report.blocks += 1;
     native.report.instructions += block.insts.len() as u64;
@@ -95,7 +95,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
 }
 
 /// Adds a region to the list that perf reads. Without the file its samples have no names: no harm.
-fn list(region: &Region, pc: u64) {
+pub(super) fn list(region: &Region, pc: u64) {
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut options = std::fs::OpenOptions::new();
     // /tmp is everybody's: a link there is not followed.
@@ -210,16 +210,18 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     }
     if singles != 0 {
         entry.singles.set(entry.singles.get().saturating_add(singles));
-        native.gave_up |= entry.singles.get() > SINGLES.max(entry.rounds.get() / FREE);
+        let length = u32::try_from(entry.insts.len()).unwrap_or(u32::MAX);
+        let paid = entry.rounds.get().saturating_mul(length) / FREE;
+        native.gave_up |= entry.singles.get() > SINGLES.max(paid);
     }
     left
 }
 
-/// So many strips a region may load lane by lane in any case; after that, one for four rounds.
-/// More cost what the region gains.
+/// Strips that a region may load lane by lane in any case. After that it may load one for each
+/// [`FREE`] instructions: more cost what the region gains.
 const SINGLES: u32 = 256;
-/// Rounds that pay for one such strip.
-const FREE: u32 = 4;
+/// Instructions that pay for one such strip.
+const FREE: u32 = 64;
 /// What a miss counts for.
 const MISS: u32 = 4;
 
@@ -334,6 +336,17 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     Some(())
 }
 
+/// Loads bytes that begin in one page and end in the next; whether all of them could be.
+fn load_across(cx: &mut Cx, va: u64, to: &mut [u8]) -> bool {
+    let (first, second) = to.split_at_mut(((PAGE - va % PAGE) as usize).min(to.len()));
+    let mut part = |va, to: &mut [u8]| {
+        let from = cx.cache.page(cx.world, va, false)?;
+        // SAFETY: a span while the gate is open, as far as its page goes; there is room.
+        unsafe { vkfd_raw::copy(to.as_mut_ptr(), from, to.len()) }.ok()
+    };
+    part(va, first).and_then(|()| part(va.wrapping_add(first.len() as u64), second)).is_some()
+}
+
 /// A strip's load of memory, or its store to memory or LDS, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
@@ -350,12 +363,16 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
         return store_local(cx, access).is_some().into();
     }
     let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
-    let bytes = 4 * words as u64;
-    // Pieces of one word, or of two.
-    let piece = if words % 2 == 0 { 8 } else { 4 };
-    let each = 4 * words / piece;
+    let narrow = access.narrow as usize;
+    // Pieces of one word, or of two, or one of less.
+    let (bytes, piece) = match narrow {
+        1 | 2 => (narrow as u64, narrow),
+        _ => (4 * words as u64, if words % 2 == 0 { 8 } else { 4 }),
+    };
+    let each = bytes as usize / piece;
     let mut pointers = [std::ptr::null_mut::<u8>(); 48];
     let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
+    let mut crossing = None;
     for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
         let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
         let va = access.base.wrapping_add(address);
@@ -371,7 +388,16 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
             }
         }
         if va - page + bytes > PAGE {
-            return 0;
+            // Its bytes are in two pages: both of them are there, or the access misses.
+            if write || crossing.is_some() {
+                return 0;
+            }
+            let mut found = [0u8; 16];
+            if !load_across(cx, va, &mut found[..bytes as usize]) {
+                return 0;
+            }
+            crossing = Some((lane, found));
+            continue;
         }
         for at in 0..each {
             pointers[count] = host.wrapping_add((va - page) as usize + at * piece);
@@ -392,7 +418,15 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
     if unsafe { vkfd_raw::load_each(moved.as_mut_ptr().cast(), &pointers[..count], piece) }.is_err() {
         return 0;
     }
-    for (lane, words) in active().zip(moved.chunks_exact(words)) {
+    if let Some((lane, bytes)) = crossing {
+        let words = bytes
+            .chunks_exact(4)
+            .take(words)
+            .map(|word| word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word)));
+        words.zip(&mut access.result).for_each(|(word, result)| result[lane] = word);
+    }
+    let loaded = active().filter(|lane| crossing.is_none_or(|(other, _)| other != *lane));
+    for (lane, words) in loaded.zip(moved.chunks_exact(words)) {
         for (word, result) in words.iter().zip(&mut access.result) {
             result[lane] = *word;
         }

@@ -19,6 +19,7 @@ use super::residency::{Part, Residency};
 use super::schedule::{Choices, Schedule};
 use super::units::Units;
 use super::workgroup::{Workgroup, SHORT};
+use crate::group::Place;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,14 @@ pub enum Next {
     Wait,
     /// Nothing any more.
     Finished,
+}
+
+/// A group that a thread has taken as another one's successor: its number and its scratch, or the
+/// other one's scratch when it has begun.
+#[derive(Debug)]
+pub struct Taken {
+    number: u64,
+    slots: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -169,30 +178,63 @@ impl Dispatch {
 
     /// Makes a group that begins, outside of the lock.
     fn make(&self, (number, slots, choices): (u64, Vec<u32>, Option<Choices>)) -> Box<Workgroup> {
-        let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
-        let mut group = self.launch.workgroup(number, slots, self.units.place(unit));
+        let mut group = self.launch.workgroup(number, slots, self.place(number));
         group.choose(choices);
         Box::new(group)
     }
 
-    /// Takes more groups that begin, at most `most`, for a thread that has taken one and is done
+    fn place(&self, number: u64) -> Place {
+        let unit = u32::try_from(number % u64::from(self.units.count.max(1))).unwrap_or(0);
+        self.units.place(unit)
+    }
+
+    /// Takes more groups, at most `most`, as successors of `group`, for a thread that is done
     /// with it soon. Most of those that are left stay for other threads. None are taken while
-    /// groups wait for others, and if the order is not the usual one.
-    pub fn take_more(&self, most: usize, groups: &mut Vec<Box<Workgroup>>) {
+    /// groups wait for others, and if the order is not the usual one. None are taken behind a
+    /// group with fewer waves than others have.
+    pub fn take_more(&self, group: &mut Workgroup, most: usize) -> Vec<Taken> {
+        let mut taken = Vec::with_capacity(most);
+        let is_whole = group.waves().len() as u64 == u64::from(self.launch.group_waves());
+        if self.launch.watch.is_some() || !is_whole {
+            return taken;
+        }
+        group.may_restart();
         let mut state = self.state();
         if self.is_stopped() || !state.parked.is_empty() || state.waiting > 0 || state.choices.is_some() {
-            return;
+            return taken;
         }
         let left = (self.groups - state.next) / PART;
-        let mut begun = Vec::with_capacity(most);
         for _ in 0..left.min(most as u64) {
             if !self.may_start(&state) || !state.part.take(&self.residency) {
                 break;
             }
-            begun.push(self.start(&mut state));
+            let (number, slots, _) = self.start(&mut state);
+            taken.push(Taken { number, slots });
         }
-        drop(state);
-        groups.extend(begun.into_iter().map(|begun| self.make(begun)));
+        taken
+    }
+
+    /// Begins the successor of a group that has ended. Allocates nothing.
+    pub fn replace(&self, group: &mut Workgroup, taken: &mut Taken) {
+        self.launch.replace(group, taken.number, &mut taken.slots, self.place(taken.number));
+    }
+
+    /// Gives back groups that have ended, in whose place others have begun.
+    pub fn finish_all(&self, ended: impl Iterator<Item = Taken>) {
+        let mut state = self.state();
+        for taken in ended {
+            state.running -= 1;
+            state.waiting = 0;
+            state.part.give(&self.residency);
+            state.slots.extend(taken.slots);
+        }
+    }
+
+    /// Gives back groups that have not begun.
+    pub fn return_all(&self, left: impl Iterator<Item = Taken>) {
+        for Taken { number, slots } in left {
+            self.park(self.make((number, slots, None)), false);
+        }
     }
 
     /// Instructions that a wave may execute in a turn that begins now.
@@ -397,27 +439,35 @@ mod tests {
         let mut launch = grid(80);
         launch.scratch = None;
         let dispatch = begin(launch);
-        let mut groups = Vec::new();
-        dispatch.take_more(100, &mut groups);
-        assert_eq!(groups.len(), 10, "an eighth");
-        dispatch.take_more(3, &mut groups);
-        assert_eq!(groups.iter().map(|group| group.id[0]).collect::<Vec<_>>(), (0..13).collect::<Vec<_>>());
+        let Next::Run(mut group) = dispatch.take() else { panic!() };
+        let mut taken = dispatch.take_more(&mut group, 100);
+        assert_eq!(taken.len(), 9, "an eighth of the rest");
+        taken.extend(dispatch.take_more(&mut group, 3));
         // All are run within one opening of the gate; the one that cannot go on ends that.
-        let (mut turns, mut world) = (Vec::new(), Void::default());
-        let mut engine = Toy(|wave: &mut Wave, _: &mut _| match wave.scalar[2] {
-            11 => Exit::Trap(2),
-            _ => Exit::End,
+        let (mut world, mut ids, mut begun) = (Void::default(), Vec::new(), 0);
+        let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
+            ids.push(wave.scalar[2]);
+            match wave.scalar[2] {
+                11 => Exit::Trap(2),
+                _ => Exit::End,
+            }
         });
-        Workgroup::run_all(&mut groups, &mut turns, (&mut engine, &mut world), 1);
-        assert!(turns[..11].iter().all(|turn| *turn == Turn::Done));
-        assert!(matches!(turns[11..], [Turn::Stop { .. }, Turn::More { waiting: false }]));
-        assert_eq!(world.entered(), 1);
-        let last = groups.pop().unwrap();
-        groups.into_iter().for_each(|group| dispatch.finish(*group));
-        assert!(!dispatch.park(last, true));
-        let mut none = Vec::new();
-        dispatch.take_more(8, &mut none);
-        assert!(none.is_empty(), "one waits");
+        let next = |group: &mut Workgroup| {
+            let Some(taken) = taken.get_mut(begun) else { return false };
+            begun += 1;
+            dispatch.replace(group, taken);
+            true
+        };
+        let turn = group.run_all(next, (&mut engine, &mut world), 1);
+        assert!(matches!(turn, Turn::Stop { .. }), "{turn:?}");
+        assert_eq!((world.entered(), begun, group.id), (1, 11, [11, 0, 0]));
+        assert_eq!(ids, (0..12).collect::<Vec<_>>());
+        let left = taken.split_off(begun);
+        assert_eq!(left.len(), 1);
+        dispatch.finish_all(taken.into_iter());
+        dispatch.return_all(left.into_iter());
+        let Next::Run(mut other) = dispatch.take() else { panic!() };
+        assert!(dispatch.take_more(&mut other, 8).is_empty(), "one waits");
     }
 
     #[test]

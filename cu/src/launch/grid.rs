@@ -12,7 +12,7 @@ use super::units::lds_given;
 use super::workgroup::Workgroup;
 use crate::few::Few;
 use crate::group::{Apertures, Group, Place, Watched};
-use crate::wave::{Wave, LANES};
+use crate::wave::{Row, Wave, LANES};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -153,27 +153,45 @@ impl Launch {
     /// Work-group number `number`, with scratch for its waves at `slots`, on the compute unit at
     /// `place`.
     pub fn workgroup(&self, number: u64, slots: Vec<u32>, place: Place) -> Workgroup {
-        let groups = self.sizes.groups().map(u64::from);
-        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let (x, rest) = (number % groups[0], number / groups[0]);
-        let at = [x, rest % groups[1], rest / groups[1]].map(narrow);
-        let size = self.sizes.of(at);
-        let id = [0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis]));
+        let (id, size) = self.placed(number);
         let waves = self.waves(size);
         let watch = Watched(self.watch.as_ref().map(|watch| watch.clone().begin(self, id, waves, &slots)));
         let lds = vec![0; usize::try_from(lds_given(self.program.target, self.lds)).unwrap_or(0)];
         let group = Group { lds, apertures: self.apertures, watch, place };
         let states = (0..waves).map(|index| {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
-            self.wave(id, size, index, waves, slot)
+            let mut wave = self.wave();
+            self.begin(&mut wave, (id, size), (index, waves), slot);
+            wave
         });
         Workgroup::new(id, group, states.collect(), slots)
     }
 
-    /// Wave `index` of `waves` of a work-group of this id and size.
-    fn wave(&self, id: [u32; 3], size: [u32; 3], index: u32, waves: u32, slot: u32) -> Wave {
+    /// Makes a work-group that has ended the one of this number, which has not more waves. Its old
+    /// slots are exchanged for the new ones. Allocates nothing.
+    pub(super) fn replace(&self, group: &mut Workgroup, number: u64, slots: &mut Vec<u32>, place: Place) {
+        let (id, size) = self.placed(number);
+        let waves = self.waves(size);
+        group.restart(id, place, (slots, usize::try_from(waves).unwrap_or(0)), |index, wave, slot| {
+            wave.rows.iter_mut().for_each(|row| *row = Row::ZERO);
+            self.begin(wave, (id, size), (u32::try_from(index).unwrap_or(u32::MAX), waves), slot);
+        });
+    }
+
+    /// The id and the size of a work-group.
+    fn placed(&self, number: u64) -> ([u32; 3], [u32; 3]) {
+        let groups = self.sizes.groups().map(u64::from);
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let (x, rest) = (number % groups[0], number / groups[0]);
+        let at = [x, rest % groups[1], rest / groups[1]].map(narrow);
+        let size = self.sizes.of(at);
+        ([0, 1, 2].map(|axis: usize| self.start[axis].wrapping_add(at[axis])), size)
+    }
+
+    /// A wave that has not begun, whose rows are zeros.
+    fn wave(&self) -> Wave {
         let program = &self.program;
-        let mut wave = Wave {
+        Wave {
             target: program.target,
             lanes: program.lanes,
             pc: program.entry,
@@ -186,8 +204,16 @@ impl Launch {
             flat_scratch: 0,
             trapsts: 0,
             done: 0,
-            index: u16::try_from(index).unwrap_or(u16::MAX),
-        };
+            index: 0,
+        }
+    }
+
+    /// Begins wave `index` of `waves` of a work-group of this id and size, whose rows are zeros.
+    fn begin(&self, wave: &mut Wave, (id, size): ([u32; 3], [u32; 3]), (index, waves): (u32, u32), slot: u32) {
+        let program = &self.program;
+        (wave.pc, wave.scalar, wave.scc, wave.mode) = (program.entry, [0; 128], false, program.mode);
+        (wave.flat_scratch, wave.trapsts, wave.done) = (0, 0, 0);
+        wave.index = u16::try_from(index).unwrap_or(u16::MAX);
         let offset = self.scratch.map_or(0, |scratch| scratch.wave_bytes.wrapping_mul(slot));
         let mut system = Few::<u32, 5>::new();
         id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).for_each(|(id, _)| system.push(*id));
@@ -207,8 +233,7 @@ impl Launch {
         for (register, word) in wave.scalar.iter_mut().skip(program.user_sgprs.into()).zip(system.iter()) {
             *register = *word;
         }
-        self.item_ids(&mut wave, size, index);
-        wave
+        self.item_ids(wave, size, index);
     }
 
     /// EXEC and the work-item ids of wave `index` of a work-group of this size.
@@ -263,7 +288,10 @@ impl Launch {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::workgroup::tests::{Toy, Void};
+    use super::super::workgroup::Turn;
     use super::*;
+    use crate::exit::Exit;
     use vkfd_isa::Target;
 
     /// A launch on `target` that asks for everything.
@@ -297,6 +325,39 @@ pub(super) mod tests {
         let lane = |row: usize| second.rows[row].0[33];
         assert_eq!([lane(0), lane(1), lane(2)], [1, 1, 1]);
         assert_eq!(second.exec(), u64::MAX);
+    }
+
+    #[test]
+    fn a_successor_begins_as_a_new_group() {
+        let launch = Launch { lds: 512, ..launch(Target::Gfx900, [70, 5, 3], [32, 4, 2]) };
+        let place = |number: u64| Place { engine: 1, array: 0, unit: u32::try_from(number).unwrap() };
+        let whole = |number: u64| launch.workgroup(number, vec![7, 8, 9, 10], place(number));
+        let mut group = whole(0);
+        group.may_restart();
+        for number in [1, 2, 3, 5, 11, 4, 0] {
+            // The one before has left its state.
+            let mut spoil = Toy(|wave: &mut Wave, group: &mut Group| {
+                wave.rows.iter_mut().for_each(|row| row.0.fill(99));
+                (wave.pc, wave.scalar, wave.scc, wave.done, wave.trapsts) = (5, [77; 128], true, 3, 4);
+                (wave.flat_scratch, wave.mode.0) = (6, 0);
+                group.lds.fill(1);
+                Exit::End
+            });
+            assert_eq!(group.run(&mut spoil, &mut Void::default(), 1), Turn::Done);
+            launch.replace(&mut group, number, &mut vec![7, 8, 9, 10], place(number));
+            let mut new = whole(number);
+            assert_eq!((group.id, group.waves()), (new.id, new.waves()), "{number}");
+            let seen = [&mut group, &mut new].map(|group| {
+                let mut seen = Vec::new();
+                let mut look = Toy(|wave: &mut Wave, group: &mut Group| {
+                    seen.push((wave.clone(), group.lds.clone(), group.place));
+                    Exit::End
+                });
+                assert_eq!(group.run(&mut look, &mut Void::default(), 1), Turn::Done);
+                seen
+            });
+            assert_eq!(seen[0], seen[1], "{number}");
+        }
     }
 
     #[test]

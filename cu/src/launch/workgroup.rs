@@ -22,7 +22,7 @@
 use super::schedule::{Choices, Order};
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
-use crate::group::Group;
+use crate::group::{Group, Place};
 use crate::wave::Wave;
 use crate::world::World;
 
@@ -141,6 +141,11 @@ struct Progress {
     budget: u32,
 }
 
+impl Progress {
+    /// Of a wave that begins.
+    const NEW: Progress = Progress { state: State::Ready, doze: Doze { last: None, since: 0 }, budget: 0 };
+}
+
 /// A work-group under way.
 #[derive(Debug)]
 pub struct Workgroup {
@@ -149,6 +154,8 @@ pub struct Workgroup {
     group: Group,
     waves: Vec<Wave>,
     progress: Vec<Progress>,
+    /// Waves that the group before this one had, and this one has not.
+    rest: Vec<Wave>,
     slots: Vec<u32>,
     /// A wave had to wait for memory in the last turn.
     missed: bool,
@@ -160,8 +167,40 @@ pub struct Workgroup {
 
 impl Workgroup {
     pub(super) fn new(id: [u32; 3], group: Group, waves: Vec<Wave>, slots: Vec<u32>) -> Workgroup {
-        let progress = vec![Progress { state: State::Ready, doze: Doze::default(), budget: 0 }; waves.len()];
-        Workgroup { id, group, waves, progress, slots, missed: false, side_by_side: SIDE_BY_SIDE, choices: None }
+        let progress = vec![Progress::NEW; waves.len()];
+        let (rest, missed, side_by_side) = (Vec::new(), false, SIDE_BY_SIDE);
+        Workgroup { id, group, waves, progress, rest, slots, missed, side_by_side, choices: None }
+    }
+
+    /// Makes room for [`Workgroup::restart`] with fewer waves.
+    pub(super) fn may_restart(&mut self) {
+        self.rest.reserve(self.waves.len());
+    }
+
+    /// This group, which has ended, becomes another one with so many waves: not more than there
+    /// were. `begin` makes each one's state. Old slots are exchanged for the new ones.
+    pub(super) fn restart(
+        &mut self,
+        id: [u32; 3],
+        place: Place,
+        (slots, waves): (&mut Vec<u32>, usize),
+        mut begin: impl FnMut(usize, &mut Wave, u32),
+    ) {
+        while self.waves.len() > waves {
+            self.rest.extend(self.waves.pop());
+        }
+        while self.waves.len() < waves && !self.rest.is_empty() {
+            self.waves.extend(self.rest.pop());
+        }
+        std::mem::swap(&mut self.slots, slots);
+        for (index, wave) in self.waves.iter_mut().enumerate() {
+            begin(index, wave, self.slots.get(index).copied().unwrap_or(0));
+        }
+        self.progress.clear();
+        self.progress.resize(self.waves.len(), Progress::NEW);
+        self.group.lds.fill(0);
+        self.group.place = place;
+        (self.id, self.missed, self.side_by_side) = (id, false, SIDE_BY_SIDE);
     }
 
     /// Its waves run in an order that these choose.
@@ -193,28 +232,24 @@ impl Workgroup {
         turn
     }
 
-    /// Runs groups one after the other, as [`Workgroup::run`] does, and leaves the gate behind the
-    /// last one: for groups that end soon. Ends with the first that does not go on; the turns of
-    /// those behind it are over, too. There is room for all turns in `turns`, which is empty.
+    /// Runs groups one after the other, each the successor of the one before, as [`Workgroup::run`]
+    /// does, and leaves the gate behind the last one: for groups that end soon. `next` makes this
+    /// the next one, or says that there is none. How the last turn ended: all before it are done.
     pub fn run_all<E: Engine, W: World>(
-        groups: &mut [Box<Workgroup>],
-        turns: &mut Vec<Turn>,
+        &mut self,
+        mut next: impl FnMut(&mut Workgroup) -> bool,
         (engine, world): (&mut E, &mut W),
         budget: u32,
-    ) {
+    ) -> Turn {
         let mut gate = Gate(false);
-        let mut is_over = false;
-        for group in groups {
-            if is_over {
-                group.missed = false;
-                turns.push(Turn::More { waiting: false });
-                continue;
+        let turn = loop {
+            let turn = self.turn(engine, world, budget, &mut gate);
+            if turn != Turn::Done || !next(self) {
+                break turn;
             }
-            let turn = group.turn(engine, world, budget, &mut gate);
-            is_over = matches!(turn, Turn::Stop { .. });
-            turns.push(turn);
-        }
+        };
         gate.leave(world);
+        turn
     }
 
     fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
@@ -227,7 +262,9 @@ impl Workgroup {
             let mut ran = false;
             // An engine runs whole blocks, so that the first ones are longer than that: to a branch
             // or a wait for memory.
-            let stretch = if self.side_by_side < SIDE_BY_SIDE { 1 << (self.side_by_side / 2) } else { u32::MAX };
+            let is_beside = self.side_by_side < SIDE_BY_SIDE
+                && self.progress.iter().filter(|progress| progress.state != State::Ended).count() > 1;
+            let stretch = if is_beside { 1 << (self.side_by_side / 2) } else { u32::MAX };
             self.side_by_side = SIDE_BY_SIDE.min(self.side_by_side + 1);
             let count = self.waves.len();
             let order = self.choices.as_mut().map_or(Order::USUAL, |choices| Order::chosen(choices, count));
@@ -308,7 +345,7 @@ impl Workgroup {
 
 impl Drop for Workgroup {
     fn drop(&mut self) {
-        for wave in self.waves.drain(..) {
+        for wave in self.waves.drain(..).chain(self.rest.drain(..)) {
             spare::keep(wave.rows);
         }
     }
@@ -319,7 +356,6 @@ pub(super) mod tests {
     use super::super::grid::tests::launch;
     use super::*;
     use crate::exit::Miss;
-    use crate::group::Place;
     use crate::world::{Access, Span};
     use vkfd_isa::Target;
 

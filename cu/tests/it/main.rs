@@ -15,6 +15,7 @@ mod matrix;
 mod memory;
 mod modes;
 mod past;
+mod rings;
 mod silicon;
 mod stored;
 mod sums;

@@ -71,6 +71,7 @@ fn vector(target: Target, numbers: &mut Numbers) -> Vec<u32> {
             let op = numbers.below(64) as u32;
             vec![op << 25 | register(numbers) << 17 | register(numbers) << 9 | first]
         }
+        2 if target.is_gfx9() && numbers.below(3) == 0 => return sdwa(numbers),
         2 => vec![0x3f << 25 | register(numbers) << 17 | (numbers.below(64) as u32) << 9 | first],
         3 => vec![0x3e << 25 | (numbers.below(256) as u32) << 17 | register(numbers) << 9 | first],
         kind => {
@@ -89,6 +90,21 @@ fn vector(target: Target, numbers: &mut Numbers) -> Vec<u32> {
     };
     words.push(value(numbers));
     words
+}
+
+/// Parts of registers, as gfx9 has them.
+fn sdwa(numbers: &mut Numbers) -> Vec<u32> {
+    let register = |numbers: &mut Numbers| numbers.below(REGISTERS) as u32;
+    let word = match numbers.below(3) {
+        0 => 0x3f << 25 | register(numbers) << 17 | (numbers.below(64) as u32) << 9 | 0xf9,
+        _ => (numbers.below(62) as u32) << 25 | register(numbers) << 17 | register(numbers) << 9 | 0xf9,
+    };
+    let select = |numbers: &mut Numbers| numbers.below(7) as u32;
+    let (dst, unused) = (select(numbers), numbers.below(3) as u32);
+    let signs = if numbers.below(2) == 0 { (numbers.below(16) as u32) << 20 & 0x30_0000 } else { 0 };
+    let sext = (numbers.below(2) as u32) << 19 | (numbers.below(2) as u32) << 27;
+    let parts = register(numbers) | dst << 8 | unused << 11 | select(numbers) << 16 | select(numbers) << 24;
+    vec![word, parts | signs | sext]
 }
 
 /// A scalar one, which writes s4 to s7.
@@ -125,8 +141,9 @@ pub(crate) const GLOBAL: u32 = LOCAL + 1;
 fn access(numbers: &mut Numbers) -> Vec<u32> {
     let dst = numbers.below(REGISTERS - 4) as u32;
     if numbers.below(3) == 0 {
-        let op = [0x14, 0x15, 0x16, 0x17][numbers.below(4) as usize];
-        let offset = numbers.below(16) as u32 * 4;
+        let op = 0x10 + numbers.below(8) as u32;
+        // Bytes and halves are anywhere.
+        let offset = numbers.below(64) as u32 & if op < 0x14 { !0 } else { !3 };
         return vec![0xdc00_8000 | op << 18 | offset, dst << 24 | 0x7f << 16 | GLOBAL];
     }
     // ds_read_b32, read2, read2st64, b64, read2_b64, b96, b128
@@ -323,22 +340,22 @@ pub(crate) fn listing(target: Target, code: &[u32]) -> String {
     text
 }
 
-type Program = fn(Target, &mut Numbers) -> Vec<u32>;
+pub(crate) type Program = fn(Target, &mut Numbers) -> Vec<u32>;
 
 /// What a comparison is of.
 #[derive(Clone, Copy)]
-struct Case {
-    target: Target,
-    lanes: u8,
-    count: u64,
-    seed: u64,
+pub(crate) struct Case {
+    pub(crate) target: Target,
+    pub(crate) lanes: u8,
+    pub(crate) count: u64,
+    pub(crate) seed: u64,
     /// Instructions at a time.
-    budget: u32,
-    program: Program,
+    pub(crate) budget: u32,
+    pub(crate) program: Program,
 }
 
 /// Runs programs on both engines; the first difference as text.
-fn compare(engine: &mut Engine, case: Case) -> Result<Report, String> {
+pub(crate) fn compare(engine: &mut Engine, case: Case) -> Result<Report, String> {
     let Case { target, lanes, count, seed, budget, program } = case;
     let mut numbers = Numbers(seed);
     let mut world = Flat::new(BASE, 4);

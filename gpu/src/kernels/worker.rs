@@ -28,9 +28,9 @@ use vkfd_sabotage::Switch;
 
 /// How long a queue's thread works on a launch before it asks for help.
 const ALONE: Duration = Duration::from_micros(20);
-/// Instructions and waves of groups that a thread takes at once.
-const TOGETHER: u64 = 4096;
-const WAVES: u32 = 32;
+/// Instructions of groups that a thread takes at once, and most groups.
+const TOGETHER: u64 = 8192;
+const MOST: u64 = 64;
 /// How often all groups may have waited before threads sleep, and how long they do then.
 const PATIENCE: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(50);
@@ -61,30 +61,35 @@ fn note(job: &Job, failed: Failed) {
 /// access.
 fn more(job: &Job) -> usize {
     let each = job.short.load(Relaxed);
-    let waves = job.dispatch.launch().group_waves().max(1);
-    let most = (TOGETHER / each.max(1)).min(u64::from(WAVES / waves));
+    let most = (TOGETHER / each.max(1)).min(MOST);
     usize::try_from(if each == 0 { 1 } else { most }).unwrap_or(1).saturating_sub(1)
 }
 
-/// Runs `group` for a turn, and others if they end soon. Whether all groups only wait.
-fn turn(job: &Job, group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+/// Runs `group` for a turn, and in its place others if they end soon. Whether all groups only wait.
+fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
     let more = more(job);
-    let mut groups = Vec::with_capacity(1 + more);
-    groups.push(group);
-    if more > 0 {
-        job.dispatch.take_more(more, &mut groups);
-    }
-    let count = groups.len();
+    let mut taken = if more > 0 { job.dispatch.take_more(&mut group, more) } else { Vec::new() };
+    let count = 1 + taken.len();
+    let lost = port.shared.sabotage.has(Switch::LostGroups);
     let ran = contain(port, |port| {
         engine.sabotage(&port.shared.sabotage);
         let mut world = Surroundings::new(port, &job.dispatch, patient);
         engine.begin(job.number);
-        let mut turns = Vec::with_capacity(count);
-        Workgroup::run_all(&mut groups, &mut turns, (engine, &mut world), job.dispatch.budget());
+        let (mut begun, mut waves) = (0, group.waves().len() as u64);
+        let next = |group: &mut Workgroup| {
+            let Some(taken) = taken.get_mut(begun) else { return false };
+            begun += 1;
+            if !lost {
+                job.dispatch.replace(group, taken);
+            }
+            waves += group.waves().len() as u64;
+            true
+        };
+        let turn = group.run_all(next, (engine, &mut world), job.dispatch.budget());
         engine.flush();
-        (groups, turns, world.halt.take(), std::mem::take(&mut world.tally))
+        (group, taken, (begun, waves), turn, world.halt.take(), std::mem::take(&mut world.tally))
     });
-    let (groups, turns, mut halt, mut tally) = match ran {
+    let (group, mut taken, (begun, waves), turn, halt, mut tally) = match ran {
         Ok(ran) => ran,
         Err(error) => {
             *engine = Engine::new(&port.shared);
@@ -96,37 +101,37 @@ fn turn(job: &Job, group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, 
             return false;
         }
     };
-    let done = turns.iter().zip(&groups).filter(|(turn, _)| **turn == Turn::Done);
-    (tally.groups, tally.waves) =
-        done.fold((0, 0), |(groups, waves), (_, group)| (groups + 1, waves + group.waves().len() as u64));
+    let is_done = turn == Turn::Done;
+    tally.groups = begun as u64 + u64::from(is_done);
+    tally.waves = waves - if is_done { 0 } else { group.waves().len() as u64 };
     let short = if tally.groups == count as u64 { tally.instructions / tally.groups } else { 0 };
     job.short.store(short, Relaxed);
     lock(&job.tally).add(tally);
-    let mut waits = false;
-    for (group, turn) in groups.into_iter().zip(turns) {
-        // Only the one that stopped has a reason.
-        let halt = if matches!(turn, Turn::Stop { .. }) { halt.take() } else { None };
-        waits = match (turn, halt) {
-            (Turn::Done, _) => {
-                job.dispatch.finish(*group);
-                false
-            }
-            (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
-            (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
-            (Turn::Stop { .. }, Some(Halt::Ended)) => {
-                job.dispatch.stop();
-                false
-            }
-            (Turn::Stop { cause, wave, pc }, halt) => {
-                let failure = match halt {
-                    Some(Halt::Stop(stop)) => Failure::Stop(stop),
-                    _ => Failure::Wave(cause),
-                };
-                fail(job, port, Failed { failure, group: group.id, wave, pc });
-                false
-            }
-        };
+    if count > 1 {
+        let left = taken.split_off(begun);
+        job.dispatch.finish_all(taken.into_iter());
+        job.dispatch.return_all(left.into_iter());
     }
+    let waits = match (turn, halt) {
+        (Turn::Done, _) => {
+            job.dispatch.finish(*group);
+            false
+        }
+        (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
+        (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
+        (Turn::Stop { .. }, Some(Halt::Ended)) => {
+            job.dispatch.stop();
+            false
+        }
+        (Turn::Stop { cause, wave, pc }, halt) => {
+            let failure = match halt {
+                Some(Halt::Stop(stop)) => Failure::Stop(stop),
+                _ => Failure::Wave(cause),
+            };
+            fail(job, port, Failed { failure, group: group.id, wave, pc });
+            false
+        }
+    };
     tell(job, port);
     waits
 }

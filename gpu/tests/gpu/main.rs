@@ -16,6 +16,7 @@ mod rig;
 mod sdma;
 mod section;
 mod strict;
+mod together;
 mod translation;
 mod units;
 

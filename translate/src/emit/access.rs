@@ -6,8 +6,9 @@
 //! other offsets, use that. In LDS the bounds of all of them are looked at there, too.
 //!
 //! Lanes that lie side by side in one page, or are at one address, are loaded at once, if the code
-//! has the page in a slot. Slots are found by the page's number and the access. What remains is the
-//! engine's ([`Emit::single`]); it also fills the slot. In LDS lanes that lie anyhow are gathered.
+//! has the page in a slot. Slots are found by the page's number and the access. Lanes that lie
+//! anyhow in one page are gathered ([`Emit::scattered`]). What remains is the engine's
+//! ([`Emit::single`]); it also fills the slot. In LDS lanes that lie anyhow are gathered.
 //!
 //! Memory may vanish under an access: a fault goes on at the way out, with the strip's rounds in
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
@@ -31,7 +32,7 @@ pub(super) const LINE: i32 = 1;
 const SAME: i32 = 2;
 /// Lanes of several words are one word apart.
 const SLIDE: i32 = 3;
-const PAGE: i32 = 4096;
+pub(super) const PAGE: i32 = 4096;
 /// Rounds of a loop after which prefetched memory is loaded.
 const ROUNDS_AHEAD: u32 = 4;
 
@@ -58,7 +59,7 @@ pub(super) fn request(offset: usize) -> MemoryOperand {
 }
 
 /// The first active lane's word of a vector that is in memory.
-fn first_of(mut place: MemoryOperand) -> MemoryOperand {
+pub(super) fn first_of(mut place: MemoryOperand) -> MemoryOperand {
     place.index = Register::R12;
     place.scale = 1;
     place
@@ -90,7 +91,7 @@ impl Emit {
     }
 
     /// A row in memory, where a lane's word can be read.
-    fn spread_out(&mut self, row: u16, room: usize) -> MemoryOperand {
+    pub(super) fn spread_out(&mut self, row: u16, room: usize) -> MemoryOperand {
         match self.row_source(row) {
             Src::Row(place) => place,
             Src::Reg(register) => {
@@ -115,7 +116,7 @@ impl Emit {
         out: Label,
         is_guessed: bool,
     ) -> usize {
-        let (row, bytes, lds) = (access.address, 4 * u32::from(access.words), access.space == Space::Lds);
+        let (row, bytes, lds) = (access.address, access.bytes(), access.space == Space::Lds);
         let key = Key { row, bytes, base: access.base.map(|_| base), lds };
         if let Some((_, index)) = self.looked.iter().find(|(other, _)| *other == key) {
             return *index;
@@ -141,6 +142,8 @@ impl Emit {
         if access.words > 1 {
             let words = u32::from(access.words);
             self.asm.add(Instruction::with3(Code::Imul_r32_rm32_imm8, Register::EBP, Register::EBP, words));
+        } else if bytes < 4 {
+            self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::EBP, 2 - bytes.trailing_zeros()));
         }
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RAX, Register::RBP));
         self.set_shape(index, LINE);
@@ -254,11 +257,14 @@ impl Emit {
         let here = if lds { offset } else { 0 };
         if lines {
             if !lds {
-                let bytes = 4 * i32::from(access.words) * i32::from(self.width.lanes());
+                let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
                 self.host(&access, (offset, bytes), [single, page]);
                 self.foresee(&access, bytes);
             }
-            self.line(&to, here, lds);
+            match (access.narrow, &to[..]) {
+                (Some(narrow), [to]) => self.narrow_line(narrow, *to),
+                _ => self.line(&to, here, lds),
+            }
         } else {
             self.same(&to, here);
         }
@@ -272,9 +278,12 @@ impl Emit {
                 e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
                 e.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
                 if !lds {
-                    e.host(&access, (offset, 4 * i32::from(access.words)), [single, page]);
+                    e.host(&access, (offset, access.bytes() as i32), [single, page]);
                 }
-                e.same(&to, here);
+                match (access.narrow, &to[..]) {
+                    (Some(narrow), [to]) => e.narrow_same(narrow, *to),
+                    _ => e.same(&to, here),
+                }
                 e.asm.jump(done);
                 if slides {
                     e.asm.bind(is_sliding);
@@ -293,7 +302,14 @@ impl Emit {
             if lds {
                 e.gather(access.address, &to, offset);
             } else {
+                let alone = e.asm.label();
+                e.scattered(&access, offset, &to, base, [alone, page]);
+                e.asm.jump(done);
+                e.asm.bind(alone);
                 e.single(&access, offset, &to, base, out);
+                if let (Some(narrow), [to]) = (access.narrow, &to[..]) {
+                    e.extend(narrow, *to);
+                }
             }
             e.asm.jump(done);
             if !lds {
@@ -538,6 +554,7 @@ impl Emit {
             (offset_of!(Accessing, words), words as u32),
             (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
             (offset_of!(Accessing, kind), kind),
+            (offset_of!(Accessing, narrow), access.narrow.map_or(0, |narrow| narrow.bytes.into())),
         ] {
             self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
         }

@@ -116,6 +116,15 @@ impl Emit {
         }
     }
 
+    /// Lanes of one of both, in `one`.
+    pub(crate) fn exchange(&mut self, one: Mask, two: Mask) {
+        match (one, two) {
+            (Mask::K(a), Mask::K(b)) => self.asm.add(Instruction::with3(Code::VEX_Kxorw_kr_kr_kr, a, a, b)),
+            (Mask::V(a), Mask::V(b)) => self.op(width::XOR, a, Src::Reg(a), Src::Reg(b)),
+            _ => self.asm.fail(),
+        }
+    }
+
     /// A mask without lanes.
     pub(crate) fn no_lanes(&mut self, mask: Mask) {
         match mask {

@@ -13,6 +13,28 @@ pub(crate) enum Space {
     Flat,
 }
 
+/// A part of a word in memory, of which a load makes a whole one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrow {
+    /// One or two.
+    pub(crate) bytes: u8,
+    /// Its sign goes up; otherwise zeros do.
+    pub(crate) signed: bool,
+}
+
+impl Narrow {
+    fn of(op: Op) -> Option<Narrow> {
+        let (bytes, signed) = match op {
+            Op::GlobalLoadUbyte | Op::FlatLoadUbyte => (1, false),
+            Op::GlobalLoadSbyte | Op::FlatLoadSbyte => (1, true),
+            Op::GlobalLoadUshort | Op::FlatLoadUshort => (2, false),
+            Op::GlobalLoadSshort | Op::FlatLoadSshort => (2, true),
+            _ => return None,
+        };
+        Some(Narrow { bytes, signed })
+    }
+}
+
 /// A load or a store of all lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
@@ -25,6 +47,8 @@ pub(crate) struct Access {
     /// One part or two, and the words of each.
     pub(crate) parts: u8,
     pub(crate) words: u8,
+    /// The one word is made of less.
+    pub(crate) narrow: Option<Narrow>,
     /// The first of the rows that it writes, or that each part of a store has its words in.
     pub(crate) row: u16,
     pub(crate) data: [u16; 2],
@@ -64,8 +88,11 @@ impl Access {
             (Format::Flat, Op::FlatLoadDwordx2 | Op::FlatStoreDwordx2) => (Space::Flat, 1, 2, 0),
             (Format::Flat, Op::FlatLoadDwordx3 | Op::FlatStoreDwordx3) => (Space::Flat, 1, 3, 0),
             (Format::Flat, Op::FlatLoadDwordx4 | Op::FlatStoreDwordx4) => (Space::Flat, 1, 4, 0),
+            (Format::Global, op) if Narrow::of(op).is_some() => (Space::Global, 1, 1, 0),
+            (Format::Flat, op) if Narrow::of(op).is_some() => (Space::Flat, 1, 1, 0),
             _ => return Err(Why::Operation),
         };
+        let narrow = Narrow::of(inst.op);
         let (is_store, adds) = (is_store(inst.op), inst.op == Op::DsAddU32);
         if memory.gds || memory.lds || memory.tfe {
             return Err(Why::Form);
@@ -98,8 +125,20 @@ impl Access {
             last(operand, count).ok_or(Why::Form)?;
             registers.row(operand).ok_or(Why::Form)
         };
-        let mut access =
-            Access { space, address, base, offsets, parts, words, row: 0, data: [0; 2], is_store, adds, slot: 0 };
+        let mut access = Access {
+            space,
+            address,
+            base,
+            offsets,
+            parts,
+            words,
+            narrow,
+            row: 0,
+            data: [0; 2],
+            is_store,
+            adds,
+            slot: 0,
+        };
         if is_store {
             for (part, row) in access.data.iter_mut().enumerate().take(parts.into()) {
                 *row = of([memory.data, memory.data2][part], words.into())?;
@@ -114,6 +153,11 @@ impl Access {
             access.row = of(inst.dst, count)?;
         }
         Ok(access)
+    }
+
+    /// Bytes of a lane, of one part.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.narrow.map_or(4 * u32::from(self.words), |narrow| narrow.bytes.into())
     }
 
     /// Rows that it reads.

@@ -49,6 +49,7 @@ impl Live {
             _ => None,
         };
         self.rows.extend(vector.sources.iter().flatten().filter_map(row));
+        self.rows.extend(vector.parts.placed.filter(|placed| placed.keeps).and(vector.row));
         if !is_low {
             self.rows.extend(vector.high.iter().flatten().filter_map(row));
         }
@@ -60,7 +61,7 @@ impl Live {
 impl How {
     /// Whether the first row can be made without the rest.
     fn is_low(self) -> bool {
-        matches!(self, How::Multiply64)
+        matches!(self, How::Multiply64(_))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Homes, MaskPlace, Src};
 use crate::ops::{self, Double, How};
-use crate::plan::{needed, Access, Lanes, Needed, Rounds, Segment, Source, Space, Vector};
+use crate::plan::{needed, Access, Lanes, Needed, Part, Placed, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
 use iced_x86::{Code, Instruction, Register};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -106,7 +106,56 @@ fn word(e: &Emit, source: Option<Source>, place: Option<i64>) -> Src {
 
 fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
     let source = word(e, vector.sources[index], place.sources[index]);
+    let source = if vector.sources[index].is_some() { part(e, vector, index, source) } else { source };
     changed(e, vector, index, source)
+}
+
+/// The part of a source that is taken, which is a single then if it is a half.
+fn part(e: &mut Emit, vector: &Vector, index: usize, source: Src) -> Src {
+    let part = vector.parts.sources[index];
+    let is_half = vector.parts.halves >> index & 1 != 0;
+    if part == Part::ALL && !is_half {
+        return source;
+    }
+    let value = e.temp();
+    let (above, up) = (32 - u32::from(part.from + part.width), 32 - u32::from(part.width));
+    match (part.signed, above) {
+        (false, 0) => e.shr(value, source, Src::Const(up)),
+        (false, _) if part.from == 0 => e.either(width::AND, value, source, Src::Const(u32::MAX >> up)),
+        (signed, _) => {
+            e.shl(value, source, Src::Const(above));
+            if signed {
+                e.sar(value, Src::Reg(value), Src::Const(up));
+            } else {
+                e.shr(value, Src::Reg(value), Src::Const(up));
+            }
+        }
+    }
+    if is_half {
+        e.of_halves(value, Src::Reg(value));
+    }
+    Src::Reg(value)
+}
+
+/// Puts a result into its part of a register.
+fn put(e: &mut Emit, placed: Placed, to: Register, value: Register, old: Src) {
+    let part = placed.part;
+    let (above, up) = (32 - u32::from(part.from + part.width), 32 - u32::from(part.width));
+    e.shl(value, Src::Reg(value), Src::Const(up));
+    if !placed.keeps && part.signed {
+        e.sar(value, Src::Reg(value), Src::Const(above));
+        // Zeros below.
+        e.op(width::AND, to, Src::Reg(value), Src::Const(u32::MAX << part.from));
+        return;
+    }
+    e.shr(value, Src::Reg(value), Src::Const(above));
+    if placed.keeps {
+        let rest = e.temp();
+        e.either(width::AND, rest, old, Src::Const(!(u32::MAX >> up << part.from)));
+        e.op(width::OR, to, Src::Reg(value), Src::Reg(rest));
+    } else {
+        e.mov(to, Src::Reg(value));
+    }
 }
 
 /// A source without its sign, or with the other one.
@@ -185,15 +234,15 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
                 ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
             });
         }
-        How::Multiply64 if !needed.high && !needed.out => {
+        How::Multiply64(_) if !needed.high && !needed.out => {
             if let Some(row) = vector.row {
                 low(e, row, [a, b, c]);
             }
         }
-        How::Multiply64 => {
+        How::Multiply64(signed) => {
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
-            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, [a, b], [c, high]));
+            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, ([a, b], [c, high]), signed));
             for (row, from) in vector.rows().zip(to) {
                 let to = e.row_destination(row);
                 e.mov(to, Src::Reg(from));
@@ -233,7 +282,8 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         }
         how => {
             let Some(row) = vector.row else { return };
-            let to = e.row_destination(row);
+            let goes_to = e.row_destination(row);
+            let to = if vector.parts.placed.is_some() { e.temp() } else { goes_to };
             match how {
                 How::Unary(write) => write(e, to, a),
                 How::Binary(write) => write(e, to, a, b),
@@ -247,7 +297,11 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
                     }
                 }
             }
-            e.settle(row, to);
+            if let Some(placed) = vector.parts.placed {
+                let old = e.row_source(row);
+                put(e, placed, goes_to, to, old);
+            }
+            e.settle(row, goes_to);
         }
     }
 }
@@ -392,7 +446,7 @@ pub(super) fn store(
 fn worth(segment: &Segment, light: &[Needed]) -> bool {
     segment.lanes().zip(light).any(|(lanes, needed)| match lanes {
         Lanes::Vector(vector) => {
-            let is_product = matches!(vector.operation.how, How::Multiply64);
+            let is_product = matches!(vector.operation.how, How::Multiply64(_));
             needed.nothing() || is_product && !needed.high && !needed.out
         }
         Lanes::Access(_) => false,

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory and LDS for regions by themselves, and a plain model of their accesses.
-#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "registers are bit patterns")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "registers are bit patterns"
+)]
 
 use super::{load, Waves};
 use std::ffi::c_void;
@@ -58,6 +63,17 @@ impl Pages {
 }
 
 impl Pages {
+    /// A byte or a half.
+    pub fn part(&self, va: u64, bytes: u64) -> Option<u32> {
+        if va % PAGE > PAGE - bytes {
+            return None;
+        }
+        let (from, mut value) = ([self.at(va)?], 0u32);
+        // SAFETY: a part of the mapping, which may be protected.
+        unsafe { vkfd_raw::load_each((&raw mut value).cast(), &from, bytes as usize) }.ok()?;
+        Some(value)
+    }
+
     /// All bytes.
     pub fn copy(&self) -> Vec<u8> {
         // SAFETY: its mapping, none of whose pages is protected now.
@@ -114,8 +130,18 @@ pub unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) 
             }
             continue;
         }
-        if va % PAGE + 4 * u64::from(access.words) > PAGE {
+        let bytes = if access.narrow == 0 { 4 * u64::from(access.words) } else { access.narrow.into() };
+        if va % PAGE + bytes > PAGE {
             return 0;
+        }
+        if access.narrow != 0 {
+            let Some(value) = rig.pages.part(va, bytes) else { return 0 };
+            access.result[0][lane] = value;
+            if std::mem::take(&mut first) {
+                access.page = Accessing::tag(va & !(PAGE - 1), access.flat != 0, write);
+                access.host = rig.pages.at(va & !(PAGE - 1)).expect("the part was there");
+            }
+            continue;
         }
         for word in 0..access.words as usize {
             let place = va + 4 * word as u64;
@@ -217,20 +243,35 @@ impl State {
 /// Offsets of lanes within `room` bytes, `bytes` each.
 pub fn offsets(numbers: &mut Numbers, room: u64, bytes: u64) -> [u32; 64] {
     let strip = [8, 16, 64][numbers.below(3) as usize];
-    let kind = numbers.below(6);
-    let mut begin = numbers.below(room - 64 * bytes) & !3;
+    let kind = numbers.below(8);
+    let aligned = if bytes < 4 { !0 } else { !3 };
+    let mut begin = numbers.below(room - 64 * bytes) & aligned;
+    let page = numbers.below((room / PAGE).max(1)) * PAGE;
     std::array::from_fn(|lane| {
         if lane % strip == 0 && numbers.below(2) == 0 {
-            begin = numbers.below(room - 64 * bytes) & !3;
+            begin = numbers.below(room - 64 * bytes) & aligned;
         }
         let offset = match kind {
             0 => begin + bytes * lane as u64,
             1 => begin + 4 * lane as u64,
             2 | 3 => begin,
             4 => begin + bytes * (lane % 16) as u64,
-            _ => numbers.below(room - 4 * bytes) & !3,
+            // Of one page, but for some lanes.
+            5 | 6 if room >= PAGE && numbers.below(200) != 0 => page + (numbers.below(PAGE - 1024) & aligned),
+            _ => numbers.below(room - 4 * bytes) & aligned,
         };
         offset as u32
+    })
+}
+
+/// Bytes of a lane, and whether their sign goes up, of operations that load less than a word.
+fn narrow(op: Op) -> Option<(u64, bool)> {
+    Some(match op {
+        Op::GlobalLoadUbyte | Op::FlatLoadUbyte => (1, false),
+        Op::GlobalLoadSbyte | Op::FlatLoadSbyte => (1, true),
+        Op::GlobalLoadUshort | Op::FlatLoadUshort => (2, false),
+        Op::GlobalLoadSshort | Op::FlatLoadSshort => (2, true),
+        _ => return None,
     })
 }
 
@@ -348,6 +389,17 @@ fn step(inst: &Inst, state: &mut State, lds: &mut [u8], pages: &Pages) -> Option
             _ => u64::from(before.rows[address + 1][lane]) << 32,
         };
         let va = high.wrapping_add(low.into()).wrapping_add_signed(inst.memory.offset.into());
+        if let Some((bytes, signed)) = narrow(inst.op) {
+            match pages.part(va, bytes) {
+                Some(value) => {
+                    let up = 32 - 8 * bytes as u32;
+                    let extended = if signed { ((value << up) as i32 >> up) as u32 } else { value };
+                    state.rows[row(inst.dst)][lane] = extended;
+                }
+                None => done = None,
+            }
+            continue;
+        }
         let words = u64::from(words_of(inst.op));
         let within = va % PAGE + 4 * words <= PAGE;
         if !within {

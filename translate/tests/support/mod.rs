@@ -28,6 +28,9 @@ impl<const ROWS: u16> Registers for Waves<ROWS> {
             _ => None,
         }
     }
+    fn clears_halves(&self) -> bool {
+        true
+    }
     fn mask(&self, operand: Operand) -> Option<u8> {
         self.scalar(operand, 2)
     }

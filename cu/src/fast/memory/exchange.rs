@@ -43,10 +43,15 @@ unsafe fn bpermute(step: &Step, cx: &mut Cx) -> Flow {
         let from = words(cx, step.src[1], exec);
         let address = cx.row(step.src[0]);
         let mut result = [0; 64];
-        let together: usize = step.scalar[0].into();
-        for lane in 0..64 {
-            let index = address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4;
-            result[lane] = from[(lane - lane % together + index % together) % 64];
+        let within = u32::from(step.scalar[0]) - 1;
+        // By words first, which are vectors.
+        let mut places = [0u32; 64];
+        for (lane, place) in places.iter_mut().enumerate() {
+            let index = address.add(lane).read().wrapping_add(step.imm as u32) / 4;
+            *place = lane as u32 & !within | index & within;
+        }
+        for (result, place) in result.iter_mut().zip(places) {
+            *result = from[place as usize % 64];
         }
         write(step, cx, exec, &result);
     }
@@ -60,12 +65,12 @@ unsafe fn permute(step: &Step, cx: &mut Cx) -> Flow {
     unsafe {
         let (address, from) = (cx.row(step.src[0]), cx.row(step.src[1]));
         let mut result = [0; 64];
-        let together: usize = step.scalar[0].into();
+        let within = u32::from(step.scalar[0]) - 1;
         for lane in 0..64 {
             if exec >> lane & 1 != 0 {
-                let index = address.add(lane).read().wrapping_add(step.imm as u32) as usize / 4;
-                let to = (lane - lane % together + index % together) % 64;
-                result[to] = from.add(lane).read();
+                let index = address.add(lane).read().wrapping_add(step.imm as u32) / 4;
+                let to = lane as u32 & !within | index & within;
+                result[to as usize % 64] = from.add(lane).read();
             }
         }
         write(step, cx, exec, &result);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a launch of short waves costs: the stencil of `vkfd bench opencl`, of which a wave has some
+//! fifty instructions. Without a GPU, on one thread. For work on launches, and for perf.
+//!
+//! `cargo run --release -p vkfd-cu --example stencil [TIMES]`
+#![allow(clippy::cast_possible_truncation, reason = "figures")]
+
+use object::{Object, ObjectSegment, ObjectSymbol};
+use std::sync::Arc;
+use std::time::Instant;
+use vkfd_cu::fast::Engine;
+use vkfd_cu::launch::{Descriptor, Dispatch, Launch, Next, Sizes, Turn, Units, Workgroup, DESCRIPTOR_BYTES};
+use vkfd_cu::{Apertures, Flat};
+use vkfd_isa::Target;
+
+const CODE: &[u8] = include_bytes!("../../bench/src/opencl/nine.co");
+const BASE: u64 = 0x10_0000_0000;
+const INPUT: u64 = BASE + 0x40_0000;
+const OUTPUT: u64 = BASE + 0x90_0000;
+const ARGUMENTS: u64 = BASE + 0xf0_0000;
+const SIDE: u32 = 1024;
+
+fn main() {
+    let times: u32 = std::env::args().nth(1).and_then(|times| times.parse().ok()).unwrap_or(20);
+    let file = object::File::parse(CODE).expect("an object");
+    let mut world = Flat::new(BASE, 0x1000);
+    for segment in file.segments() {
+        world.write(BASE + segment.address(), segment.data().expect("a segment"));
+    }
+    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("stencil.kd")).expect("the kernel");
+    let at = BASE + symbol.address();
+    let bytes: [u8; DESCRIPTOR_BYTES] = world.read(at, DESCRIPTOR_BYTES).try_into().expect("a descriptor's bytes");
+    let descriptor = Descriptor::parse(Target::Gfx900, at, &bytes).expect("a descriptor");
+    for (place, value) in [(0, INPUT), (8, OUTPUT), (16, u64::from(SIDE) | u64::from(SIDE) << 32)] {
+        world.write(ARGUMENTS + place, &value.to_le_bytes());
+    }
+    let numbers: Vec<u8> = (0..SIDE * SIDE).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
+    world.write(INPUT, &numbers);
+    // Flags of the private segment's buffer and of the arguments' pointer.
+    let mut user = if descriptor.wants(1) { vec![0; 4] } else { Vec::new() };
+    user.extend([ARGUMENTS as u32, (ARGUMENTS >> 32) as u32]);
+    let launch = Launch {
+        program: descriptor.program.clone(),
+        sizes: Sizes::new(2, [SIDE, SIDE, 1], [64, 4, 1]).expect("sizes"),
+        start: [0; 3],
+        user,
+        lds: descriptor.program.lds,
+        scratch: None,
+        apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
+        watch: None,
+    };
+    let mut engine = Engine::new(Target::Gfx900);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(how) = vkfd_cu::fast::native::Translation::detect() {
+        engine.translate(how);
+    }
+    let mut best = f64::INFINITY;
+    for _ in 0..times {
+        let dispatch = Dispatch::new(launch.clone(), Units::VEGA10, &Arc::default());
+        engine.invalidate();
+        let begin = Instant::now();
+        while let Next::Run(mut group) = dispatch.take() {
+            let mut taken = dispatch.take_more(&mut group, 32);
+            let mut begun = 0;
+            let next = |group: &mut Workgroup| {
+                let Some(taken) = taken.get_mut(begun) else { return false };
+                begun += 1;
+                dispatch.replace(group, taken);
+                true
+            };
+            assert_eq!(group.run_all(next, (&mut engine, &mut world), 20_000), Turn::Done);
+            dispatch.finish_all(taken.into_iter());
+            dispatch.finish(*group);
+        }
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    let waves = f64::from(SIDE * SIDE / 64);
+    let sum: f64 = world.read_words(OUTPUT, 100_000).into_iter().map(|word| f64::from(f32::from_bits(word))).sum();
+    println!("{:.0} ns a wave, checksum {sum}", best * 1e9 / waves);
+    #[cfg(target_arch = "x86_64")]
+    println!("{:?}", engine.translated());
+}
