@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask browser`: the pages of `vkfd bench --html`, in a real browser.
+//! `cargo xtask browser`: the pages of `vkfd bench --html` and a timeline of `vkfd run`, in a real
+//! browser.
 //!
 //! Mechanism: [`devtools`] shows each page in Chromium, narrow and wide, light and dark, and
 //! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
 //! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of
-//! the page's style is broken: the texts of plots must then be found unreadable.
+//! the page's style is broken: the texts of plots must then be found unreadable. The browser's own
+//! viewer of traces opens the timeline ([`timeline`]).
 
 mod devtools;
+mod timeline;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use self::devtools::{Browser, PACKAGE};
+use self::devtools::Browser;
 use crate::cargo::{self, Build};
-use crate::debian;
+use crate::programs::root::WORK;
 use crate::{tree, Verdict};
 
-/// Check the HTML pages of `vkfd bench` in Chromium
+/// Check the HTML pages of `vkfd bench`, and a timeline of `vkfd run`, in Chromium
 ///
 /// Each page is shown 390 and 1,100 pixels wide, light and dark. A text with a contrast below 4.5
 /// to its background is a finding, and so is one that is cut off or too small. So is a page that is
 /// wider than its window. Then the style is broken on purpose, and that must be noticed.
 ///
 /// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick
-/// form. Debian's package chromium is installed (as root) if it is missing.
+/// form, and so is a timeline of the demo. The browser's viewer of traces has to take the timeline
+/// without a complaint, and to show as many events as the file has. Debian's package chromium is
+/// fetched into a root of its own.
 ///
 /// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
 #[derive(clap::Args)]
@@ -35,6 +40,12 @@ pub struct Args {
     /// Pages: by default those of the quick benchmarks
     #[arg(value_name = "FILE")]
     pages: Vec<PathBuf>,
+    /// A timeline (`vkfd run --timeline`): by default one of the demo
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+    /// Write a picture of the timeline to FILE (PNG)
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
 const LOOK: &str = include_str!("look.js");
@@ -55,35 +66,42 @@ struct Look {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    debian::install(&[PACKAGE])?;
     let scratch = tempfile::tempdir().context("make a directory")?;
-    let pages = match args.pages.is_empty() {
+    let pages = match args.pages.is_empty() && args.timeline.is_none() {
         true => make()?,
         false => args.pages.clone(),
     };
-    let mut browser = Browser::start(&scratch.path().join("profile"))?;
+    let mut browser = Browser::start(scratch.path())?;
     let mut findings = Vec::new();
     let mut texts = 0;
+    let mut events = 0;
+    if args.pages.is_empty() || args.timeline.is_some() {
+        let file = args.timeline.clone().map_or_else(timeline::make, Ok)?;
+        let shown = timeline::show(&mut browser, &file, args.picture.as_deref())?;
+        events = shown.events;
+        findings.extend(shown.findings);
+    }
     for page in &pages {
         let page = fs::canonicalize(page).with_context(|| format!("find {}", page.display()))?;
         let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for look in looks(&mut browser, &page)? {
+        let shown = scratch.path().join(&name);
+        fs::copy(&page, &shown).with_context(|| format!("copy {}", page.display()))?;
+        for look in looks(&mut browser, &name)? {
             ensure!(look.texts > 0, "{}: no text", page.display());
             texts += look.texts;
             findings.extend(look.findings.iter().map(|finding| format!("{name}, {}: {finding}", look.name())));
         }
-        let broken = scratch.path().join(&name);
         let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
         ensure!(text.contains(RULE[0]) && text.contains("<svg"), "{}: no page of `vkfd bench`", page.display());
-        fs::write(&broken, text.replace(RULE[0], RULE[1])).context("write the broken page")?;
-        let noticed = looks(&mut browser, &broken)?.iter().any(Look::has_poor_contrast);
+        fs::write(&shown, text.replace(RULE[0], RULE[1])).context("write the broken page")?;
+        let noticed = looks(&mut browser, &name)?.iter().any(Look::has_poor_contrast);
         if !noticed {
             findings.push(format!("{name}: plots without the rule {:?} were not noticed", RULE[0]));
         }
     }
     Ok(match findings.is_empty() {
         true => Verdict::Clean(format!(
-            "{} pages, {texts} texts in {} forms: all readable; broken styles are noticed",
+            "{} pages, {texts} texts in {} forms: all readable, broken styles are noticed; {events} events of a timeline",
             pages.len(),
             2 * WIDTHS.len()
         )),
@@ -101,12 +119,13 @@ impl Look {
     }
 }
 
-/// A page in each form.
-fn looks(browser: &mut Browser, page: &Path) -> Result<Vec<Look>> {
+/// A page of the working directory in each form.
+fn looks(browser: &mut Browser, page: &str) -> Result<Vec<Look>> {
+    let address = format!("file://{WORK}/{page}");
     let mut found = Vec::new();
     for width in WIDTHS {
         for dark in [false, true] {
-            let answer = browser.look(page, width, dark, LOOK)?;
+            let answer = browser.look(&address, width, dark, LOOK)?;
             let look: Look = serde_json::from_str(&answer).context("read the script's answer")?;
             ensure!((look.dark, look.width) == (dark, width), "the browser shows {}", look.name());
             found.push(look);

@@ -48,6 +48,13 @@ impl Cache {
         self.root.join("roots").join(suite)
     }
 
+    /// A build that goes on from run to run.
+    pub(crate) fn build(&self, name: &str) -> PathBuf {
+        let build = self.root.join("builds").join(name);
+        cache::used(&build);
+        build
+    }
+
     /// A Python virtual environment.
     pub(crate) fn environment(&self, name: &str) -> PathBuf {
         self.root.join("python").join(name)
