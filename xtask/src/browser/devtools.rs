@@ -76,8 +76,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Shows the page `address`, `width` pixels wide, and evaluates `script` in it. A promise is
-    /// waited for.
+    /// Shows the page `address`, `width` pixels wide, and evaluates `script` in it.
     pub(super) fn look(&mut self, address: &str, width: u32, dark: bool, script: &str) -> Result<String> {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
@@ -89,18 +88,12 @@ impl Browser {
             bail!("{address}: {error}");
         }
         self.wait(|message| message["method"] == "Page.loadEventFired").context("the page does not load")?;
-        let question = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
+        let question = json!({ "expression": script, "returnByValue": true });
         let found = self.call("Runtime.evaluate", question)?;
         if let Some(thrown) = found.get("exceptionDetails") {
             bail!("the script fails: {thrown}");
         }
         found["result"]["value"].as_str().map(Into::into).context("the script returns no text")
-    }
-
-    /// A picture of the page, as PNG in base 64.
-    pub(super) fn picture(&mut self) -> Result<String> {
-        let made = self.call("Page.captureScreenshot", json!({ "format": "png" }))?;
-        made["data"].as_str().map(Into::into).context("the browser makes no picture")
     }
 
     /// Sends a command and waits for its result.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask browser`: the pages of `vkfd bench --html` and a timeline of `vkfd run`, in a real
-//! browser.
+//! `cargo xtask browser`: the pages of `vkfd bench --html`, in a real browser.
 //!
 //! Mechanism: [`devtools`] shows each page in Chromium, narrow and wide, light and dark, and
 //! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
 //! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of
-//! the page's style is broken: the texts of plots must then be found unreadable. The browser's own
-//! viewer of traces opens the timeline ([`timeline`]).
+//! the page's style is broken: the texts of plots must then be found unreadable.
+//!
+//! Limits: Debian's Chromium has no viewer of traces (`chrome://tracing`), so timelines are not
+//! looked at.
 
 mod devtools;
-mod timeline;
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,16 +23,14 @@ use crate::cargo::{self, Build};
 use crate::programs::root::WORK;
 use crate::{tree, Verdict};
 
-/// Check the HTML pages of `vkfd bench`, and a timeline of `vkfd run`, in Chromium
+/// Check the HTML pages of `vkfd bench` in Chromium
 ///
 /// Each page is shown 390 and 1,100 pixels wide, light and dark. A text with a contrast below 4.5
 /// to its background is a finding, and so is one that is cut off or too small. So is a page that is
 /// wider than its window. Then the style is broken on purpose, and that must be noticed.
 ///
 /// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick
-/// form, and so is a timeline of the demo. The browser's viewer of traces has to take the timeline
-/// without a complaint, and to show as many events as the file has. Debian's package chromium is
-/// fetched into a root of its own.
+/// form. Debian's package chromium is fetched into a root of its own.
 ///
 /// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
 #[derive(clap::Args)]
@@ -40,12 +38,6 @@ pub struct Args {
     /// Pages: by default those of the quick benchmarks
     #[arg(value_name = "FILE")]
     pages: Vec<PathBuf>,
-    /// A timeline (`vkfd run --timeline`): by default one of the demo
-    #[arg(long, value_name = "FILE")]
-    timeline: Option<PathBuf>,
-    /// Write a picture of the timeline to FILE (PNG)
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
 }
 
 const LOOK: &str = include_str!("look.js");
@@ -67,20 +59,13 @@ struct Look {
 
 pub fn run(args: &Args) -> Result<Verdict> {
     let scratch = tempfile::tempdir().context("make a directory")?;
-    let pages = match args.pages.is_empty() && args.timeline.is_none() {
+    let pages = match args.pages.is_empty() {
         true => make()?,
         false => args.pages.clone(),
     };
     let mut browser = Browser::start(scratch.path())?;
     let mut findings = Vec::new();
     let mut texts = 0;
-    let mut events = 0;
-    if args.pages.is_empty() || args.timeline.is_some() {
-        let file = args.timeline.clone().map_or_else(timeline::make, Ok)?;
-        let shown = timeline::show(&mut browser, &file, args.picture.as_deref())?;
-        events = shown.events;
-        findings.extend(shown.findings);
-    }
     for page in &pages {
         let page = fs::canonicalize(page).with_context(|| format!("find {}", page.display()))?;
         let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -101,7 +86,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     }
     Ok(match findings.is_empty() {
         true => Verdict::Clean(format!(
-            "{} pages, {texts} texts in {} forms: all readable, broken styles are noticed; {events} events of a timeline",
+            "{} pages, {texts} texts in {} forms: all readable; broken styles are noticed",
             pages.len(),
             2 * WIDTHS.len()
         )),
