@@ -8,6 +8,8 @@
 //! not the PCI device through which the module reaches the GPU: that is QEMU's, and says so. It has
 //! no class, because the kernel makes the directory `drm` only below a device without one.
 //!
+//! Files of how much memory is in use ask the driver when they are read.
+//!
 //! C header: [`include/linux/device.h`](srctree/include/linux/device.h)
 
 use crate::sysfs::Text;
@@ -18,6 +20,9 @@ use kernel::device::Device;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::types::Opaque;
+use vkfd_driver::drm::usage::{Fact, Usage, FILES};
+use vkfd_driver::machine::kfd::Kfd;
+use vkfd_driver::os::Arc;
 use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::topology::{location, VENDOR};
 
@@ -25,9 +30,16 @@ unsafe extern "C" {
     fn vkfd_attribute_init(attribute: *mut bindings::attribute);
 }
 
+/// What a file shows.
+enum Content {
+    Text(Text),
+    /// Of the GPU with this number.
+    Usage(Arc<Kfd>, usize, Fact),
+}
+
 #[pin_data]
 struct File {
-    text: Text,
+    content: Content,
     #[pin]
     attribute: Opaque<bindings::device_attribute>,
     #[pin]
@@ -50,8 +62,8 @@ unsafe impl Send for GpuDevice {}
 unsafe impl Sync for GpuDevice {}
 
 impl GpuDevice {
-    /// Makes that of GPU number `index`.
-    pub(crate) fn new(index: u32, gpu: &GpuProperties) -> Result<Self> {
+    /// Makes that of GPU number `index` of a machine.
+    pub(crate) fn new(kfd: &Arc<Kfd>, index: u32, gpu: &GpuProperties) -> Result<Self> {
         let at = location(index);
         let (bus, slot, function) = (at >> 8, at >> 3 & 31, at & 7);
         let name = kernel::str::CString::try_from_fmt(fmt!("0000:{bus:02x}:{slot:02x}.{function}"))?;
@@ -70,16 +82,21 @@ impl GpuDevice {
         // A display controller that is no VGA.
         this.file(c"class", format_args!("0x038000\n"))?;
         this.file(c"numa_node", format_args!("0\n"))?;
-        this.file(c"mem_info_vram_total", format_args!("{}\n", gpu.vram_bytes))?;
+        for (name, fact) in FILES {
+            this.show(name, Content::Usage(kfd.clone(), index as usize, fact))?;
+        }
         Ok(this)
     }
 
     fn file(&mut self, name: &'static CStr, text: fmt::Arguments<'_>) -> Result {
-        let text = Text::new(text)?;
+        self.show(name, Content::Text(Text::new(text)?))
+    }
+
+    fn show(&mut self, name: &'static CStr, content: Content) -> Result {
         self.files.reserve(1, GFP_KERNEL)?;
         let file = KBox::pin_init(
             pin_init!(File {
-                text,
+                content,
                 attribute <- Opaque::ffi_init(move |slot: *mut bindings::device_attribute| {
                     // SAFETY: valid for writes; the name is a constant.
                     unsafe {
@@ -129,12 +146,23 @@ unsafe extern "C" fn show(
     attribute: *mut bindings::device_attribute,
     page: *mut c_char,
 ) -> isize {
-    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is
-    // shorter than a page.
-    unsafe {
-        let attribute: *mut Opaque<bindings::device_attribute> = attribute.cast();
-        let text = (*kernel::container_of!(attribute, File, attribute)).text.bytes();
-        core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
-        text.len() as isize
-    }
+    let attribute: *mut Opaque<bindings::device_attribute> = attribute.cast();
+    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown.
+    let content = unsafe { &(*kernel::container_of!(attribute, File, attribute)).content };
+    let made;
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Usage(kfd, index, fact) => {
+            let number = Usage::of(kfd, *index).map_or(0, |usage| usage.get(*fact));
+            match Text::new(format_args!("{number}\n")) {
+                Ok(text) => made = text,
+                Err(error) => return error.to_errno() as isize,
+            }
+            &made
+        }
+    };
+    let text = text.bytes();
+    // SAFETY: the text is shorter than a page.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len()) };
+    text.len() as isize
 }

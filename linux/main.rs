@@ -187,7 +187,7 @@ impl kernel::Module for Vkfd {
         let all = Arc::new(all, GFP_KERNEL)?;
         for ((number, [render, card]), gpu) in regions.into_iter().zip(found.iter()) {
             let index = number as usize;
-            let device = GpuDevice::new(number, gpu.properties())?;
+            let device = GpuDevice::new(&kfd, number, gpu.properties())?;
             let context = Arc::new(RenderNode { kfd: kfd.clone(), index, gpus: all.clone() }, GFP_KERNEL)?;
             let node = |name: kernel::str::CString, region| {
                 let node = Registration::new(drm.clone(), Some(device.device()), &name, region, context.clone());

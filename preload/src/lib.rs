@@ -9,6 +9,7 @@
 //! | `setting` | what `vkfd run` said, in the environment |
 //! | `reach` | whether the program's calls get to the hooks |
 //! | `redirect` | paths: what lies below the private directory, what is a device |
+//! | `usage` | files that say how much memory is in use |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
 //! | `backend` | what is behind devices: one of two machines |
@@ -24,9 +25,9 @@
 //! # How it keeps out of the way
 //!
 //! A path that is none of ours costs a comparison, a descriptor one atomic load; then libc's
-//! function is called with the caller's arguments. What is read from sysfs are real files, so
-//! nothing of reading is emulated. Descriptors of devices are real ones, of the file that has all
-//! memory that a client maps ([`vkfd_host::device_file`]).
+//! function is called with the caller's arguments. What is read from sysfs are real files, or
+//! memory files in their place, so nothing of reading is emulated. Descriptors of devices are real
+//! ones, of the file that has all memory that a client maps ([`vkfd_host::device_file`]).
 //!
 //! The driver's threads and this library call libc through the same hooks, with paths and
 //! descriptors of no device, so there is no recursion to guard against. No lock is held while libc
@@ -55,6 +56,7 @@ mod runtime_tool;
 mod setting;
 mod table;
 mod trace;
+mod usage;
 
 /// What this library allocates shares no lock with the program's allocator: see [`vkfd_rt`].
 #[global_allocator]

@@ -2,8 +2,11 @@
 //! Paths. What KFD and DRM show of themselves below `/sys`, `/dev` and `/proc` is below the private
 //! directory under the same names.
 
+use crate::real;
 use crate::setting::{self, Mark, Setting};
-use libc::{c_char, c_int};
+use crate::usage::{self, Usage};
+use libc::{c_char, c_int, AT_FDCWD};
+use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use vkfd_driver::topology::{location, DRM_MAJOR, FIRST_RENDER_MINOR};
@@ -33,6 +36,11 @@ const OWN_DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 const LONGEST: usize = LONGEST_DIRECTORY + 1024;
 /// So much of a path is read at a time.
 const PIECE: usize = 128;
+/// Directories of the system that have entries of ours, and how those entries are called or begin.
+const SYSTEM: [&[u8]; 3] = [b"/sys", b"/dev", b"/proc"];
+const ENTRIES: [&[u8]; 8] = [b"vkfd", b"kfd", b"drm", b"dri", b"amdgpu", b"modules", b"0000:", b"226:"];
+/// Bytes of such an entry's path: longer ones are not ours.
+const LONGEST_ENTRY: usize = 512;
 
 /// A device file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +95,7 @@ pub(crate) struct Path {
     /// Where it ends; 0: the caller's path stays.
     end: usize,
     device: Option<Device>,
+    usage: Option<Usage>,
 }
 
 impl Path {
@@ -94,32 +103,56 @@ impl Path {
     /// has room for one of these and no more.
     #[inline(never)]
     pub(crate) fn new(path: *const c_char) -> Self {
-        let mut this = Self { original: path, text: MaybeUninit::uninit(), end: 0, device: None };
+        let mut this = Self { original: path, text: MaybeUninit::uninit(), end: 0, device: None, usage: None };
         if begins_like_ours(path.cast()) {
-            this.look();
+            this.look_at(path.cast());
         }
         this
     }
 
-    /// As [`Path::new`], for the `*at` functions: a relative path belongs to its directory. It is
-    /// never redirected; one in a directory of ours is there anyway.
+    /// As [`Path::new`], for the `*at` functions: a relative path belongs to its directory. One in
+    /// a directory of ours is there. An entry of ours in a directory of the system, such as a GPU
+    /// in that of all PCI devices, is redirected: libraries walk there from `/` by single names.
     #[inline]
-    pub(crate) fn new_at(_directory: c_int, path: *const c_char) -> Self {
-        Self::new(path)
+    pub(crate) fn new_at(directory: c_int, path: *const c_char) -> Self {
+        let mut this = Self::new(path);
+        if directory != AT_FDCWD && !this.is_redirected() && is_entry_of_ours(path.cast()) {
+            this.look_in(directory);
+        }
+        this
     }
 
     #[cold]
     #[inline(never)]
-    fn look(&mut self) {
+    fn look_in(&mut self, directory: c_int) {
+        let mut whole = [0; LONGEST_ENTRY];
+        let Some(end) = path_of(directory, &mut whole) else { return };
+        if !SYSTEM.iter().any(|place| whole.starts_with(place)) {
+            return;
+        }
+        let Some((slash, rest)) = whole.get_mut(end..).and_then(<[u8]>::split_first_mut) else { return };
+        *slash = b'/';
+        // SAFETY: `rest` is this function's own; the caller's memory may be anything.
+        let there = unsafe { raw::copy(rest.as_mut_ptr(), self.original.cast(), rest.len()) };
+        let there = there.map_or_else(|faulted| faulted.done, |()| rest.len());
+        if rest[..there].contains(&0) {
+            self.look_at(whole.as_ptr());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at(&mut self, path: *const u8) {
         let Some(setting) = setting::get() else { return };
         let directory = setting.directory.as_os_str().as_bytes();
         let text = self.text.write([0; LONGEST]);
         let Some(room) = text.get_mut(..directory.len()) else { return };
         room.copy_from_slice(directory);
-        let Some(end) = tidy(self.original.cast(), text, directory.len()) else { return };
+        let Some(end) = tidy(path, text, directory.len()) else { return };
         let path = &text[directory.len()..end];
         if is_ours(setting, path) {
             self.device = device(setting, path);
+            self.usage = usage::of(path);
             self.end = end;
             vkfd_host::interpose::note_hook();
             setting.mark(Mark::Used);
@@ -140,6 +173,11 @@ impl Path {
         self.device
     }
 
+    /// The file with a changing number that it names.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
     /// Whether it is another path than the caller's.
     pub(crate) fn is_redirected(&self) -> bool {
         self.end != 0
@@ -157,6 +195,25 @@ fn begins_like_ours(path: *const u8) -> bool {
         false => unsafe { raw::load_u8(at) }.unwrap_or(0),
     };
     !path.is_null() && byte(path) == b'/' && matches!(byte(path.wrapping_add(1)), b's' | b'd' | b'p' | b'/' | b'.')
+}
+
+/// Whether a path may be an entry of ours, relative to a directory of the system.
+#[inline]
+fn is_entry_of_ours(path: *const u8) -> bool {
+    let byte = |at: usize| {
+        // SAFETY: a byte that is read by a routine that may fault; Rust has nothing there.
+        unsafe { raw::load_u8(path.wrapping_add(at)) }.ok()
+    };
+    // Without the byte after it: what is longer is looked at in full.
+    !path.is_null() && ENTRIES.iter().any(|entry| (0..).zip(*entry).all(|(at, wanted)| byte(at) == Some(*wanted)))
+}
+
+/// The path of an open directory, at the beginning of `to`: where it ends.
+fn path_of(directory: c_int, to: &mut [u8; LONGEST_ENTRY]) -> Option<usize> {
+    let link = CString::new(format!("/proc/self/fd/{directory}")).ok()?;
+    // SAFETY: both are this function's own; what is written is within `to`.
+    let read = unsafe { real::readlinkat()(AT_FDCWD, link.as_ptr(), to.as_mut_ptr().cast(), to.len()) };
+    usize::try_from(read).ok().filter(|end| *end > 1 && *end < to.len())
 }
 
 /// Puts the absolute path at `from` into `text` from `at` on, without repeated slashes, single dots
@@ -232,6 +289,23 @@ fn device(setting: &Setting, path: &[u8]) -> Option<Device> {
         return Some(index).filter(|index| below(gpus, index)).map(Device::Card);
     }
     number(RENDER)?.checked_sub(FIRST_RENDER_MINOR).filter(|index| below(gpus, index)).map(Device::Render)
+}
+
+/// The number of the GPU whose device a directory is, or is below.
+pub(crate) fn gpu_of(directory: &[u8]) -> Option<u32> {
+    let number = |part: &[u8], prefix: &[u8]| -> Option<u32> {
+        std::str::from_utf8(part.strip_prefix(prefix)?).ok()?.parse().ok()
+    };
+    let of_render = |minor: u32| minor.checked_sub(FIRST_RENDER_MINOR);
+    let of_minor = |minor: u32| of_render(minor).unwrap_or(minor);
+    let gpus = setting::get().map_or(FIRST_RENDER_MINOR, |setting| setting.machine.gpus);
+    directory.split(|byte| *byte == b'/').rev().find_map(|part| {
+        let by_node = number(part, b"renderD").and_then(of_render).or_else(|| number(part, b"card"));
+        let by_number = || number(part, b"226:").map(of_minor);
+        let by_slot =
+            || (part.starts_with(b"0000:")).then(|| (0..gpus).find(|gpu| part == slot_name(*gpu).as_bytes()))?;
+        by_node.or_else(by_number).or_else(by_slot).filter(|gpu| *gpu < gpus)
+    })
 }
 
 /// The path under which the program knows what libc calls `path`.

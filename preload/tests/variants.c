@@ -262,6 +262,47 @@ static void pointers(void)
     munmap(page, PAGE);
 }
 
+/* Files whose text is made when they are opened, in each way. */
+static void usages(void)
+{
+    const char *path = "/sys/class/drm/card0/device/mem_info_gtt_total";
+    FILE *streams[] = {fopen(path, "r"), fopen64(path, "re")};
+    long long numbers[2] = {0, 0};
+    for (int i = 0; i < 2; i++)
+        REQUIRE(streams[i] && fscanf(streams[i], "%lld", &numbers[i]) == 1 && fclose(streams[i]) == 0);
+    REQUIRE(numbers[0] > 0 && numbers[0] == numbers[1]);
+    int files[] = {open(path, O_RDONLY), open64(path, O_RDONLY | O_CLOEXEC), openat(AT_FDCWD, path, O_RDONLY),
+                   __open_2(path, O_RDONLY)};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char text[32] = "";
+        REQUIRE(files[i] >= 0 && read(files[i], text, sizeof text - 1) > 1 && atoll(text) == numbers[0]);
+        REQUIRE(!(fcntl(files[i], F_GETFD) & FD_CLOEXEC) == (i != 1));
+        close(files[i]);
+    }
+}
+
+/* As libudev walks: one name at a time, from directories of the system. */
+static void walks(void)
+{
+    int devices = open("/sys/bus/pci/devices", O_RDONLY | O_DIRECTORY);
+    struct stat s;
+    char text[512];
+    REQUIRE(devices >= 0 && fstatat(devices, "0000:03:00.0", &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(s.st_mode));
+    REQUIRE(readlinkat(devices, "0000:03:00.0", text, sizeof text) == (ssize_t)strlen("../../../devices/vkfd/0000:03:00.0"));
+    int slot = openat(devices, "0000:03:00.0", O_RDONLY | O_DIRECTORY), vendor = openat(slot, "vendor", O_RDONLY);
+    REQUIRE(slot >= 0 && read(vendor, text, sizeof text) == 7 && !strncmp(text, "0x1002\n", 7));
+    /* What others call so is theirs. */
+    char own[] = "/tmp/vkfd-variants-XXXXXX";
+    REQUIRE(mkdtemp(own));
+    int there = open(own, O_RDONLY | O_DIRECTORY);
+    REQUIRE(openat(there, "kfd", O_RDWR) == -1 && errno == ENOENT && openat(there, "0000:03:00.0", O_RDONLY) == -1);
+    close(there);
+    close(vendor);
+    close(slot);
+    close(devices);
+    rmdir(own);
+}
+
 /* The primary node is the same device under another number. */
 static void cards(void)
 {
@@ -476,6 +517,8 @@ int main(int argc, char **argv)
     transfers();
     pointers();
     cards();
+    usages();
+    walks();
     mapping();
     children(argv[0]);
     signals();

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use vkfd_driver::drm::usage::{Fact, FILES};
 use vkfd_driver::seams::gpu::GpuProperties;
 use vkfd_driver::topology::{
     discovery, location, Gpu, Machine, Name, Processors, Sink, DRM_MAJOR, FIRST_RENDER_MINOR, VENDOR,
@@ -108,7 +109,6 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
         // A display controller that is no VGA.
         ("class", "0x038000\n".into()),
         ("numa_node", "0\n".into()),
-        ("mem_info_vram_total", format!("{}\n", gpu.properties.vram_bytes)),
         (
             "uevent",
             format!(
@@ -118,6 +118,11 @@ fn device(root: &Files, index: u32, gpu: &Gpu<'_>) -> io::Result<()> {
         ),
     ] {
         root.write(&format!("{pci}/{file}"), &text)?;
+    }
+    for (name, fact) in FILES {
+        // The others' text is made when they are opened.
+        let text = if fact == Fact::Vram { format!("{}\n", gpu.properties.vram_bytes) } else { String::new() };
+        root.write(&format!("{pci}/{}", word_of(name).display()), &text)?;
     }
     discovery::render(gpu.properties.gfx_target_version, &mut Files { at: root.at.join(&pci) })?;
     root.link(&format!("{pci}/subsystem"), "../../../bus/pci")?;

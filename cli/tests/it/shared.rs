@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use vkfd_sabotage::Switch;
 
 /// Machines may be slow and busy.
 const SOON: Duration = Duration::from_secs(120);
@@ -170,6 +171,51 @@ fn processes_share_memory_and_a_killed_one_leaves_nothing() {
     server.signal(libc::SIGTERM);
     assert_eq!(server.code(), Some(0));
     assert!(!stand.socket().exists());
+}
+
+/// What a file of sysfs says to a monitor that joins the machine.
+fn monitor(stand: &Stand, sabotage: &str, file: &str) -> String {
+    let mut cat = stand.command(&["run", "--shared", "lab", "--", "cat", file]);
+    let read = cat.env("VKFD_SABOTAGE", sabotage).output().unwrap();
+    assert_eq!(read.status.code(), Some(0), "{read:?}");
+    text(&read.stdout).trim_end().to_owned()
+}
+
+#[test]
+fn monitors_see_how_much_memory_others_use() {
+    let Some(stand) = Stand::new() else { return };
+    let _server = stand.serve();
+    let used = |gpu: u32| monitor(&stand, "", &format!("/sys/class/drm/card{gpu}/device/mem_info_vram_used"));
+    let number = |text: String| text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?} is no number"));
+    let before = [0, 1].map(|gpu| number(used(gpu)));
+    let (mut holder, _) = stand.hold();
+    // Page tables are in the GPU's memory, too.
+    let held = number(used(0)) - before[0];
+    assert!((32 << 20..33 << 20).contains(&held), "{held}");
+    assert_eq!(number(used(1)), before[1], "the other GPU has none of it");
+    for (file, wanted) in [
+        ("/sys/class/drm/renderD128/device/mem_info_vis_vram_used", before[0] + held),
+        ("/sys/bus/pci/devices/0000:03:00.0/mem_info_vram_total", 80 << 20),
+        ("/sys/dev/char/226:128/device/mem_info_vis_vram_total", 80 << 20),
+    ] {
+        assert_eq!(number(monitor(&stand, "", file)), wanted, "{file}");
+    }
+    let gtt = ["total", "used"]
+        .map(|what| number(monitor(&stand, "", &format!("/sys/class/drm/card0/device/mem_info_gtt_{what}"))));
+    assert!(gtt[1] < gtt[0], "{gtt:?}");
+    // The control.
+    let file = "/sys/class/drm/card0/device/mem_info_vram_used";
+    assert_eq!(monitor(&stand, Switch::UsageAtStart.name(), file), "");
+    assert_eq!(holder.ask("end"), "ended");
+    assert_eq!(holder.code(), Some(0));
+    let begun = Instant::now();
+    loop {
+        let left = number(used(0)) - before[0];
+        if left == 0 {
+            return;
+        }
+        assert!(begun.elapsed() < SOON, "{left} bytes of one that has ended are still used");
+    }
 }
 
 /// The one child of a process.

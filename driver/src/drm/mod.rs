@@ -7,15 +7,16 @@
 
 pub mod binding;
 mod gem;
+pub mod usage;
 
 use self::gem::Objects;
+use self::usage::{Fact, Usage};
 use crate::base::addr::CpuVa;
 use crate::base::errno::{Errno, Result};
 use crate::calls::mmap::Mapped;
 use crate::machine::kfd::Kfd;
 use crate::os::Arc;
 use crate::process::Process;
-use crate::seams::gpu::GpuProperties;
 use crate::topology::Model;
 use vkfd_uapi::drm::{Call, TYPE};
 use vkfd_uapi::ioctl::Command;
@@ -220,24 +221,23 @@ fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
 
 fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
-    let &GpuProperties { ref model, vram_bytes: vram, .. } = device.properties();
-    let left = device.vram().available();
-    let limit = kfd.limit();
-    let used = limit.used();
-    let system = used.saturating_add(limit.available());
+    let model = &device.properties().model;
+    let usage = Usage::of(kfd, index)?;
+    let [vram, vram_used, gtt, gtt_used] =
+        [Fact::Vram, Fact::VramUsed, Fact::Gtt, Fact::GttUsed].map(|fact| usage.get(fact));
     Ok(match query {
         INFO_ACCEL_WORKING => Fields::new(4).u32(0, 1),
         INFO_FW_VERSION => Fields::new(8).u32(0, model.firmware),
         // Registers of tiling and render backends: there is no graphics.
         INFO_READ_MMR_REG => Fields::new(4),
         INFO_DEV_INFO => device_information(model),
-        INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE => Fields::new(8).u64(0, vram.saturating_sub(left)),
-        INFO_GTT_USAGE => Fields::new(8).u64(0, used),
-        INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, system),
+        INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE => Fields::new(8).u64(0, vram_used),
+        INFO_GTT_USAGE => Fields::new(8).u64(0, gtt_used),
+        INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, gtt),
         // Three heaps (VRAM, the part that the CPU sees, GTT) of {size, usable, used, largest
         // allocation}.
         INFO_MEMORY => {
-            let heaps = [(vram, vram.saturating_sub(left)), (vram, vram.saturating_sub(left)), (system, used)];
+            let heaps = [(vram, vram_used), (vram, vram_used), (gtt, gtt_used)];
             let words = heaps.iter().flat_map(|(total, used)| [total, total, used, total]);
             (0..).step_by(8).zip(words).fold(Fields::new(96), |all, (at, word)| all.u64(at, *word))
         }

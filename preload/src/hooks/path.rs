@@ -69,6 +69,9 @@ hooks! {
         // SAFETY: forwarded to the caller.
         unsafe {
             let path = Path::new(path);
+            if let Some(fd) = path.usage().and_then(|usage| usage.open(flags)) {
+                return fd;
+            }
             match path.device() {
                 Some(device) => done(device::open(device, flags)),
                 None => real::open()(path.as_ptr(), flags, mode),
@@ -81,6 +84,9 @@ hooks! {
         // SAFETY: forwarded to the caller.
         unsafe {
             let path = Path::new_at(directory, path);
+            if let Some(fd) = path.usage().and_then(|usage| usage.open(flags)) {
+                return fd;
+            }
             match path.device() {
                 Some(device) => done(device::open(device, flags)),
                 None => real::openat()(directory, path.as_ptr(), flags, mode),
@@ -91,7 +97,14 @@ hooks! {
     /// fopen(3). A device opened as a stream is not offered: what is there is an empty file.
     [FROM_PATH] fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
         // SAFETY: forwarded to the caller.
-        unsafe { real::fopen()(Path::new(path).as_ptr(), mode) }
+        unsafe {
+            let path = Path::new(path);
+            // A mode that also writes is of a file that nobody may write.
+            match path.usage().and_then(|usage| usage.open(libc::O_RDONLY)) {
+                Some(fd) => libc::fdopen(fd, c"r".as_ptr()),
+                None => real::fopen()(path.as_ptr(), mode),
+            }
+        }
     }
 
     /// opendir(3).

@@ -38,7 +38,7 @@ pub struct Args {
     /// Remove what was used longest ago
     #[arg(long)]
     prune: bool,
-    /// GiB that may stay
+    /// GiB that may stay, besides builds of hours
     #[arg(long, value_name = "GIB", default_value_t = 25)]
     limit: u64,
 }
@@ -54,8 +54,12 @@ const FREE: u64 = 15 << 20;
 const OUTPUT: (&str, u64) = ("target", 2);
 /// What may be in use.
 const RECENT: Duration = Duration::from_secs(3600);
+/// Where builds of hours are, which go on from run to run (`xtask-programs`).
+const BUILDS: &str = "programs/builds";
+/// So long such a build is worth more than entries that can be fetched again.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Directories whose directories are entries.
-const SHELVES: [&str; 8] = [
+const SHELVES: [&str; 9] = [
     "vm",
     "vm/tools",
     "vm/native",
@@ -64,6 +68,7 @@ const SHELVES: [&str; 8] = [
     "programs/built",
     "programs/unpacked",
     "programs/debian",
+    BUILDS,
 ];
 /// Entries of the cache's own.
 const SINGLE: [&str; 2] = ["target", "tools"];
@@ -115,6 +120,13 @@ struct Entry {
     used: SystemTime,
 }
 
+impl Entry {
+    /// Whether it is a build of hours that somebody may go on with.
+    fn is_kept(&self, now: SystemTime) -> bool {
+        self.name.starts_with(BUILDS) && now.duration_since(self.used).map_or(true, |ago| ago < KEPT)
+    }
+}
+
 pub fn run(args: &Args) -> Result<Verdict> {
     let root = root()?;
     let mut entries = entries(&root)?;
@@ -128,8 +140,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let mut removed = 0;
         let state = statvfs(&root).with_context(|| format!("ask for the room at {}", root.display()))?;
         let free = (state.f_bavail * state.f_frsize) >> 10;
-        let limit = (args.limit << 20).min((all + free).saturating_sub(FREE));
-        for entry in to_remove(&entries, limit, SystemTime::now()) {
+        let now = SystemTime::now();
+        let builds: u64 = entries.iter().filter(|entry| entry.is_kept(now)).map(|entry| entry.kib).sum();
+        let limit = ((args.limit << 20) + builds).min((all + free).saturating_sub(FREE));
+        for entry in to_remove(&entries, limit, now) {
             if remove(&root, &entry.name)? {
                 println!("removed {}", entry.name);
                 removed += entry.kib;
@@ -188,7 +202,7 @@ fn size(path: &Path) -> Result<u64> {
 fn to_remove(entries: &[Entry], limit_kib: u64, now: SystemTime) -> Vec<&Entry> {
     let is_large = |entry: &Entry| entry.name == OUTPUT.0 && entry.kib > limit_kib / OUTPUT.1;
     let mut entries: Vec<&Entry> = entries.iter().collect();
-    entries.sort_by_key(|entry| (!is_large(entry), entry.used));
+    entries.sort_by_key(|entry| (entry.is_kept(now), !is_large(entry), entry.used));
     let mut left: u64 = entries.iter().map(|entry| entry.kib).sum();
     entries.retain(|entry| {
         let is_recent = now.duration_since(entry.used).map_or(true, |ago| ago < RECENT);
@@ -245,6 +259,19 @@ mod tests {
         assert_eq!(names(79), ["target"], "cargo's output has more than half");
         assert_eq!(names(70), ["target"]);
         assert_eq!(names(120), [""; 0]);
+    }
+
+    #[test]
+    fn a_build_of_hours_goes_last_unless_it_is_forgotten() {
+        let now = SystemTime::now();
+        let with = |hours| {
+            let entries = [entry("programs/builds/a", 60, hours, now), entry("b", 10, 5, now), entry("c", 10, 2, now)];
+            let names =
+                |limit| to_remove(&entries, limit, now).iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+            [names(70), names(50)]
+        };
+        assert_eq!(with(100), [vec!["b"], vec!["b", "c", "programs/builds/a"]], "a few days are nothing");
+        assert_eq!(with(40 * 24), [vec!["programs/builds/a"], vec!["programs/builds/a"]]);
     }
 
     #[test]

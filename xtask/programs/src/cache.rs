@@ -43,6 +43,13 @@ impl Cache {
         self.root.join("roots").join(suite)
     }
 
+    /// A build that goes on from run to run.
+    pub fn build(&self, name: &str) -> PathBuf {
+        let build = self.root.join("builds").join(name);
+        cache::used(&build);
+        build
+    }
+
     /// A Python virtual environment.
     pub fn environment(&self, name: &str) -> PathBuf {
         self.root.join("python").join(name)

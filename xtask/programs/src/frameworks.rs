@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Frameworks of PyPI on Debian's ROCm libraries: CuPy and JAX, and on JAX models of transformers
-//! and diffusers. A program is a part of a file of checks in `tests/clients`, and a case is a
-//! check. Results of the GPU are compared with NumPy, SciPy or JAX's CPU back end.
+//! and diffusers; and PyTorch, which is built here first ([`pytorch`]). A program is a part of a
+//! file of checks in `tests/clients`, and a case is a check. Results of the GPU are compared with
+//! NumPy, SciPy, or the CPU's side of the framework.
 //!
 //! Mechanism: pip takes the wheels that a file beside the expectations names, for a Python of the
 //! root ([`Source::LibraryInRoot`]). Some of the libraries that a wheel is linked with are not
@@ -23,6 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::machine::Machine;
+use super::pytorch;
 use super::ran::Ran;
 use super::root::WORK;
 use super::source::Source;
@@ -39,10 +41,12 @@ pub struct Framework {
     packages: &'static [&'static str],
     /// Python's version in the root.
     python: &'static str,
-    /// Beside the expectation files: the wheels.
-    wheels: &'static str,
+    /// Beside the expectation files: the wheels. None for PyTorch.
+    wheels: Option<&'static str>,
     /// Below `tests/clients`.
     directory: &'static str,
+    /// Files there that the files of checks share.
+    shared: &'static [&'static str],
     /// `FILE/PART`, with the options of `vkfd run` for it.
     programs: &'static [(&'static str, &'static [&'static str])],
     stubs: &'static [Stub],
@@ -93,8 +97,9 @@ pub const CUPY: Framework = Framework {
         "g++",
     ],
     python: "3.13",
-    wheels: "cupy.txt",
+    wheels: Some("cupy.txt"),
     directory: "cupy",
+    shared: &[],
     programs: &[
         ("arrays/arithmetic", &[]),
         ("arrays/reductions", &[]),
@@ -164,8 +169,9 @@ pub const JAX: Framework = Framework {
         "dash",
     ],
     python: "3.11",
-    wheels: "jax.txt",
+    wheels: Some("jax.txt"),
     directory: "jax",
+    shared: &[],
     programs: &[
         ("operations/elementwise", XLA_MEMORY),
         ("operations/reductions", XLA_MEMORY),
@@ -226,6 +232,46 @@ pub const DIFFUSERS: Framework = Framework {
     ..JAX
 };
 
+pub const PYTORCH: Framework = Framework {
+    name: pytorch::NAME,
+    about: "PyTorch 2.6, built here on HIP 6.4.3, against its CPU side: operations, layers, training, models",
+    debian: pytorch::ROOT,
+    packages: pytorch::PACKAGES,
+    python: pytorch::PYTHON,
+    wheels: None,
+    directory: "torch",
+    shared: &["device.py"],
+    programs: &[
+        ("operations/elementwise", &[]),
+        ("operations/reductions", &[]),
+        ("operations/sorting", &[]),
+        ("operations/indices", &[]),
+        ("operations/products", &[]),
+        ("operations/convolutions", &[]),
+        ("operations/fourier", &[]),
+        ("operations/solvers", &[]),
+        ("models/layers", &[]),
+        ("models/training", &[]),
+        ("models/transformers", &[]),
+        ("models/diffusers", &[]),
+    ],
+    stubs: &[],
+    names: &[("libopenblas.so.0", "openblas-pthread/libopenblas.so.0")],
+    // MIOpen's compiler, as for JAX.
+    places: JAX.places,
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    targets: &["gfx90a"],
+    controls: &[Control::new("cu.handler=v_add_u32", "operations/sorting", "gfx90a")],
+};
+
 impl Framework {
     fn clients(&self) -> PathBuf {
         tree::root().join("tests/clients")
@@ -247,7 +293,10 @@ impl Suite for Framework {
 
     fn source(&self) -> Source {
         let Framework { python, wheels, debian: suite, packages, .. } = *self;
-        Source::LibraryInRoot { python, wheels, suite, packages }
+        match wheels {
+            Some(wheels) => Source::LibraryInRoot { python, wheels, suite, packages },
+            None => Source::BuiltLibrary { suite, packages },
+        }
     }
 
     fn targets(&self) -> &'static [&'static str] {
@@ -269,7 +318,8 @@ impl Suite for Framework {
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
         let (file, _) = unit.name.split_once('/').context("a program is FILE/PART")?;
         let directory = self.clients().join(self.directory);
-        let scripts = [self.clients().join(CHECKS), directory.join(file).with_extension("py")];
+        let mut scripts = vec![self.clients().join(CHECKS), directory.join(file).with_extension("py")];
+        scripts.extend(self.shared.iter().map(|name| directory.join(name)));
         let stubs = tree::root().join(STUBS);
         let mut commands = vec![venv::made_from(&[&scripts[..], std::slice::from_ref(&stubs)].concat())?];
         let mut copy = Command::new("cp");
@@ -381,7 +431,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_part_of_a_file() {
-        for framework in [&CUPY, &JAX, &TRANSFORMERS, &DIFFUSERS] {
+        for framework in [&CUPY, &JAX, &TRANSFORMERS, &DIFFUSERS, &PYTORCH] {
             for (name, _) in framework.programs {
                 let (file, part) = name.split_once('/').expect("FILE/PART");
                 let file = framework.clients().join(framework.directory).join(file).with_extension("py");

@@ -6,13 +6,13 @@
 //! The expected end of each case stands in `xtask/programs/SUITE.toml` ([`expected`]); a case that
 //! ends otherwise, better or worse, is a finding. Programs are compiled once a target and kept in
 //! `~/.cache/vkfd/programs` ([`cache`]). Negative controls run some of the programs on a machine
-//! that is broken on purpose ([`controls`]).
+//! that is broken on purpose ([`controls`]). PyTorch is built from its source first ([`pytorch`]).
 //!
 //! Limits: only programs that the expectation file names are run, unless `--only` asks for others.
 //! The packages come from Debian 12 and from Debian 13, in a root of its own ([`root`]).
 
 mod built;
-mod cache;
+pub mod cache;
 mod catch;
 mod checked;
 mod controls;
@@ -30,15 +30,17 @@ mod iree;
 mod kfdtest;
 mod machine;
 mod memory;
+mod monitors;
 mod opencl_cts;
 mod piglit;
 mod pytest;
+mod pytorch;
 mod ran;
 mod report;
 mod results;
 mod rocm_examples;
 mod rocm_libraries;
-mod root;
+pub mod root;
 mod runtimes;
 mod select;
 mod session;
@@ -105,6 +107,10 @@ pub struct Args {
     /// ~/.cache/vkfd/programs/sources]
     #[arg(long, value_name = "DIRECTORY", env = "VKFD_PROGRAM_SOURCES")]
     sources: Option<PathBuf>,
+    /// Build the suite that is named from its source: `pytorch`, in some hours. A run that is ended
+    /// is gone on with by the next one
+    #[arg(long, conflicts_with_all = ["built", "only", "short", "shard", "script", "list", "propose", "json", "guest", "controls"])]
+    build: bool,
     /// Where the suite that is named was built by its own README; for suites that no package has
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "guest")]
     built: Option<PathBuf>,
@@ -163,6 +169,7 @@ const SUITES: &[&dyn Suite] = &[
     &gcc_torture::GccTorture,
     &kfdtest::Kfdtest,
     &runtimes::Runtimes,
+    &monitors::Monitors,
     &opencl_cts::OpenclCts,
     &piglit::Piglit,
     &rocm_libraries::ROCRAND,
@@ -189,6 +196,7 @@ const SUITES: &[&dyn Suite] = &[
     &frameworks::JAX,
     &frameworks::TRANSFORMERS,
     &frameworks::DIFFUSERS,
+    &frameworks::PYTORCH,
     &rocm_libraries::RCCL,
     &rocm_libraries::RCCL_PROCESSES,
 ];
@@ -225,13 +233,23 @@ pub fn run(args: &Args) -> Result<Verdict> {
         ensure!(is_one, "--built is where one of these was built, which is to be named: {}", of.join(", "));
     }
     let cache = Cache::new()?;
+    if args.build {
+        ensure!(args.suites == [pytorch::NAME], "--build is for {}, which is to be named", pytorch::NAME);
+        return pytorch::build(&cache, args.jobs);
+    }
     let built = args.built.as_deref().map(std::path::absolute).transpose().context("make --built absolute")?;
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
     let place = if args.guest { Place::Guest } else { Place::Process };
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
-        let is_ours = matches!(source, Source::Root { .. } | Source::WheelInRoot { .. } | Source::LibraryInRoot { .. });
+        let is_ours = matches!(
+            source,
+            Source::Root { .. }
+                | Source::WheelInRoot { .. }
+                | Source::LibraryInRoot { .. }
+                | Source::BuiltLibrary { .. }
+        );
         if args.memory != Memory::Device && !is_ours {
             ensure!(!is_named(&suite), "{}: its programs' memory is as they ask for it", suite.name());
             continue;

@@ -53,21 +53,21 @@ const FILES: &[&str] = &["vkfd"];
 /// Directories that a Debian has as links.
 const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
 
-/// Makes the places, and becomes the program: root, vkfd, working directory, source, and the
-/// directory of a socket or nothing come first. A root that is older than this has no place for a
-/// source.
+/// Makes the places, and becomes the program: root, vkfd or nothing, working directory, source, and
+/// the directory of a socket or nothing come first. A root that is older than this has no place for
+/// a source.
 const ENTER: &str = r#"
 set -e
 root=$1 vkfd=$2 work=$3 source=$4 shared=$5
 shift 5
 for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; done
 mount -t tmpfs tmp "$root/tmp"
-mount --bind "$vkfd" "$root/vkfd"
+if [ -n "$vkfd" ]; then mount --bind "$vkfd" "$root/vkfd"; fi
 mount --bind "$work" "$root/work"
 mkdir -p "$root/source"
 mount --bind "$source" "$root/source"
 if [ -n "$shared" ]; then mkdir "$root/tmp/shared"; mount --bind "$shared" "$root/tmp/shared"; fi
-exec chroot "$root" /vkfd "$@"
+exec chroot "$root" "$@"
 "#;
 
 /// See the module.
@@ -143,6 +143,17 @@ impl Root {
 
     /// The same with a directory at [`SHARED`].
     pub fn enter_with(&self, vkfd: &Path, work: &Path, source: &Path, shared: Option<&Path>) -> Command {
+        let mut command = self.start(vkfd, work, source, shared);
+        command.arg("/vkfd");
+        command
+    }
+
+    /// A program of the root, without `vkfd`; its path is to follow.
+    pub fn program(&self, work: &Path, source: &Path) -> Command {
+        self.start(Path::new(""), work, source, None)
+    }
+
+    fn start(&self, vkfd: &Path, work: &Path, source: &Path, shared: Option<&Path>) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]);
         if !rustix::process::geteuid().is_root() {

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{ensure, Context, Result};
 
 use super::cache::Cache;
+use super::pytorch;
 use super::root::Root;
 use xtask_base::apt::Apt;
 use xtask_base::made::once;
@@ -47,6 +48,8 @@ pub enum Source {
     /// Wheels of PyPI for a Python of the root, which `xtask/programs/WHEELS` names with all that
     /// they need of PyPI. The rest is in the root.
     LibraryInRoot { python: &'static str, wheels: &'static str, suite: &'static str, packages: &'static [&'static str] },
+    /// The same for PyTorch, which `cargo xtask programs pytorch --build` has put there.
+    BuiltLibrary { suite: &'static str, packages: &'static [&'static str] },
 }
 
 /// Where the user has sources and built suites.
@@ -82,6 +85,11 @@ impl Source {
     /// Whether its user builds it.
     pub fn is_built(&self) -> bool {
         matches!(self, Source::Built { .. } | Source::BuiltInRoot { .. })
+    }
+
+    /// Whether somebody builds it before it can run, by hand or in hours.
+    pub fn is_built_first(&self) -> bool {
+        self.is_built() || matches!(self, Source::BuiltLibrary { .. })
     }
 
     /// Finds it, unpacked.
@@ -152,6 +160,15 @@ impl Source {
                 let text = fs::read_to_string(&listed).with_context(|| format!("read {}", listed.display()))?;
                 let library = cache.environment(wheels.trim_end_matches(".txt"));
                 once(&library, &format!("{python}\n{text}"), || venv::library(&library, python, &listed))?;
+                Ok(Found::Here(Unpacked { source: library, root }))
+            }
+            Source::BuiltLibrary { suite, packages } => {
+                let Some(library) = pytorch::library(cache) else {
+                    let how = "`cargo xtask programs pytorch --build` builds it first, which takes hours";
+                    return Ok(Found::Missing(how.into()));
+                };
+                let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
+                let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
                 Ok(Found::Here(Unpacked { source: library, root }))
             }
         }

@@ -3,14 +3,16 @@
 //!
 //! Mechanism: the DevTools protocol over two pipes (`--remote-debugging-pipe`). The browser reads
 //! commands from descriptor 3 and writes answers and events to descriptor 4, each a JSON object
-//! with a zero byte behind it. A shell makes these descriptors from standard input and output.
+//! with a zero byte behind it. A shell makes these descriptors from standard input and output. The
+//! browser is in a root of Debian's packages ([`Root`]), which this machine need not have. Pages
+//! are in the root's working directory.
 //!
 //! Limits: one command at a time. An answer that does not come within [`PATIENCE`] is an error, and
 //! the browser is killed when it is dropped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -18,8 +20,14 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use serde_json::{json, Value};
 
-/// Debian's package, and its program.
-pub(super) const PACKAGE: &str = "chromium";
+use xtask_programs::cache::Cache;
+use xtask_programs::root::{Root, WORK};
+
+/// The suite and the packages: the browser, what it is started with, and letters.
+const SUITE: &str = "trixie";
+const PACKAGES: &[&str] = &["chromium", "dash", "fonts-dejavu-core"];
+/// The program, past Debian's script, which wants tools that a root does not have.
+const PROGRAM: &str = "/usr/lib/chromium/chromium";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The pipes of the protocol. The browser's own output is dropped.
 const PIPES: &str = "exec 3<&0 4>&1 >/dev/null 2>&1; exec \"$@\"";
@@ -34,22 +42,22 @@ pub(super) struct Browser {
 }
 
 impl Browser {
-    /// Starts it, with its profile below `directory`.
+    /// Starts it. Its pages and its profile are in `directory`.
     pub(super) fn start(directory: &Path) -> Result<Self> {
-        let mut command = Command::new("sh");
-        command.args(["-c", PIPES, "sh", PACKAGE, "--headless=new", "--remote-debugging-pipe", "--no-first-run"]);
-        command.args(["--disable-gpu", "--hide-scrollbars"]).arg(format!("--user-data-dir={}", directory.display()));
-        if rustix::process::geteuid().is_root() {
-            // Chromium's sandbox refuses to run as root. The pages are this tree's own.
-            command.arg("--no-sandbox");
-        }
+        let root = Root::get(&Cache::new()?, SUITE, PACKAGES)?;
+        let mut command = root.program(directory, directory);
+        command.args(["/bin/sh", "-c", PIPES, "sh", PROGRAM]);
+        command.args(["--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu"]);
+        // Its sandbox refuses to run as root, which everyone is in a root. The pages are this
+        // tree's own.
+        command.args(["--no-sandbox", "--hide-scrollbars"]).arg(format!("--user-data-dir={WORK}/profile"));
         let mut child = command
             .arg("about:blank")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .context("start sh")?;
+            .context("start unshare")?;
         let commands = child.stdin.take().context("the browser's input")?;
         let output = child.stdout.take().context("the browser's output")?;
         let (sender, answers) = mpsc::channel();
@@ -68,20 +76,20 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Shows the file `page`, `width` pixels wide, and evaluates `script` in it.
-    pub(super) fn look(&mut self, page: &Path, width: u32, dark: bool, script: &str) -> Result<String> {
+    /// Shows the page `address`, `width` pixels wide, and evaluates `script` in it.
+    pub(super) fn look(&mut self, address: &str, width: u32, dark: bool, script: &str) -> Result<String> {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }))?;
         let screen = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.call("Emulation.setDeviceMetricsOverride", screen)?;
-        let address = format!("file://{}", page.display());
         let loading = self.call("Page.navigate", json!({ "url": address }))?;
         if let Some(error) = loading["errorText"].as_str() {
             bail!("{address}: {error}");
         }
         self.wait(|message| message["method"] == "Page.loadEventFired").context("the page does not load")?;
-        let found = self.call("Runtime.evaluate", json!({ "expression": script, "returnByValue": true }))?;
+        let question = json!({ "expression": script, "returnByValue": true });
+        let found = self.call("Runtime.evaluate", question)?;
         if let Some(thrown) = found.get("exceptionDetails") {
             bail!("the script fails: {thrown}");
         }
@@ -97,7 +105,7 @@ impl Browser {
         }
         let mut bytes = serde_json::to_vec(&message).context("write a command")?;
         bytes.push(0);
-        self.commands.write_all(&bytes).with_context(|| format!("send {method}: is {PACKAGE} installed?"))?;
+        self.commands.write_all(&bytes).with_context(|| format!("send {method}: the browser has ended"))?;
         let number = self.number;
         let mut answer = self.wait(|message| message["id"] == number).with_context(|| method.to_owned())?;
         match answer.get("error") {

@@ -5,20 +5,23 @@
 //! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
 //! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of
 //! the page's style is broken: the texts of plots must then be found unreadable.
+//!
+//! Limits: Debian's Chromium has no viewer of traces (`chrome://tracing`), so timelines are not
+//! looked at.
 
 mod devtools;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use self::devtools::{Browser, PACKAGE};
+use self::devtools::Browser;
 use xtask_base::cargo::{self, Build};
-use xtask_base::debian;
 use xtask_base::{tree, Verdict};
+use xtask_programs::root::WORK;
 
 /// Check the HTML pages of `vkfd bench` in Chromium
 ///
@@ -27,7 +30,7 @@ use xtask_base::{tree, Verdict};
 /// wider than its window. Then the style is broken on purpose, and that must be noticed.
 ///
 /// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick
-/// form. Debian's package chromium is installed (as root) if it is missing.
+/// form. Debian's package chromium is fetched into a root of its own.
 ///
 /// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
 #[derive(clap::Args)]
@@ -55,28 +58,28 @@ struct Look {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
-    debian::install(&[PACKAGE])?;
     let scratch = tempfile::tempdir().context("make a directory")?;
     let pages = match args.pages.is_empty() {
         true => make()?,
         false => args.pages.clone(),
     };
-    let mut browser = Browser::start(&scratch.path().join("profile"))?;
+    let mut browser = Browser::start(scratch.path())?;
     let mut findings = Vec::new();
     let mut texts = 0;
     for page in &pages {
         let page = fs::canonicalize(page).with_context(|| format!("find {}", page.display()))?;
         let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for look in looks(&mut browser, &page)? {
+        let shown = scratch.path().join(&name);
+        fs::copy(&page, &shown).with_context(|| format!("copy {}", page.display()))?;
+        for look in looks(&mut browser, &name)? {
             ensure!(look.texts > 0, "{}: no text", page.display());
             texts += look.texts;
             findings.extend(look.findings.iter().map(|finding| format!("{name}, {}: {finding}", look.name())));
         }
-        let broken = scratch.path().join(&name);
         let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
         ensure!(text.contains(RULE[0]) && text.contains("<svg"), "{}: no page of `vkfd bench`", page.display());
-        fs::write(&broken, text.replace(RULE[0], RULE[1])).context("write the broken page")?;
-        let noticed = looks(&mut browser, &broken)?.iter().any(Look::has_poor_contrast);
+        fs::write(&shown, text.replace(RULE[0], RULE[1])).context("write the broken page")?;
+        let noticed = looks(&mut browser, &name)?.iter().any(Look::has_poor_contrast);
         if !noticed {
             findings.push(format!("{name}: plots without the rule {:?} were not noticed", RULE[0]));
         }
@@ -101,12 +104,13 @@ impl Look {
     }
 }
 
-/// A page in each form.
-fn looks(browser: &mut Browser, page: &Path) -> Result<Vec<Look>> {
+/// A page of the working directory in each form.
+fn looks(browser: &mut Browser, page: &str) -> Result<Vec<Look>> {
+    let address = format!("file://{WORK}/{page}");
     let mut found = Vec::new();
     for width in WIDTHS {
         for dark in [false, true] {
-            let answer = browser.look(page, width, dark, LOOK)?;
+            let answer = browser.look(&address, width, dark, LOOK)?;
             let look: Look = serde_json::from_str(&answer).context("read the script's answer")?;
             ensure!((look.dark, look.width) == (dark, width), "the browser shows {}", look.name());
             found.push(look);
