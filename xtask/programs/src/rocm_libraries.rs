@@ -314,7 +314,7 @@ pub const RCCL: RocmLibrary = RocmLibrary {
     environment: &[("UT_PROCESS_MASK", "1")],
     options: &["--gpus", "2"],
     targets: &["gfx90a"],
-    controls: &[Control::new("cu.handler=v_add_f32", "UnitTests/Reduce", "gfx90a")],
+    controls: &[Control::new("cu.handler=v_mul_lo_u32", "UnitTests/Reduce", "gfx90a")],
     ..LIBRARY
 };
 
