@@ -196,9 +196,16 @@ unsafe fn twice(ring: &Ring, native: &mut Native, cx: &mut Cx, limit: u32) -> Tu
     for _ in 0..turned.done {
         let done = reference::fetch(&before, &mut Seam(cx.world))
             .and_then(|inst| reference::execute(&inst, &mut before, cx.group, &mut Seam(cx.world)));
-        if done.is_err() {
+        match done {
+            Ok(()) => {}
             // Memory went meanwhile: nothing to compare with.
-            return turned;
+            Err(Exit::Miss(_)) => return turned,
+            Err(exit) => {
+                let found = &mut native.check.found;
+                (found.checked, found.wrong) = (found.checked + 1, found.wrong + 1);
+                found.first.get_or_insert(format!("a ring at {:#x} goes on behind {exit:?}", before.pc));
+                return turned;
+            }
         }
     }
     let lanes = usize::from(after.lanes);
