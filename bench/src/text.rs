@@ -291,15 +291,3 @@ fn memory(report: &Report, out: &mut String) {
     let rows: Vec<_> = report.footprints.iter().map(row).collect();
     table(out, &["ranges", "pages", "held", "64 B per range + 16 B per page", "ratio"], &rows);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!([count(999), count(65_536)], ["999", "65,536"]);
-        assert_eq!([bytes(12), bytes(4096), bytes(5000), bytes(6 << 30)], ["12 bytes", "4 KiB", "4.9 KiB", "6 GiB"]);
-        assert_eq!([time(2.0), time(0.0123), time(4.5e-6), time(7e-8)], ["2.00 s", "12.3 ms", "4.50 us", "70.0 ns"]);
-    }
-}
