@@ -38,6 +38,32 @@ const RSRC2_SCRATCH: u32 = 6 << 1 | 1 << 7 | 1;
 const KERNARG_PTR: u32 = 1 << 3;
 const PRIVATE_BUFFER: u32 = 1;
 
+/// Code whose work-groups each store a word at their place in the list that is the argument. The
+/// instruction `word` puts it into s6; the group's number is in s2.
+pub const fn storing(word: u32) -> [u32; 10] {
+    [
+        // s_load_dwordx2 s[4:5], s[0:1], 0x0
+        0xc006_0100,
+        0,
+        word,
+        // s_lshl_b32 s3, s2, 2; v_mov_b32 v1, s6; v_mov_b32 v2, s3; s_waitcnt lgkmcnt(0)
+        0x8e03_8202,
+        0x7e02_0206,
+        0x7e04_0203,
+        0xbf8c_c07f,
+        // global_store_dword v2, v1, s[4:5]; s_endpgm
+        0xdc70_8000,
+        0x0004_0102,
+        0xbf81_0000,
+    ]
+}
+
+/// Puts other code in the place of a kernel that is in memory.
+pub fn replace(rig: &Rig, kernel: Kernel, code: &[u32]) {
+    let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+    rig.write(CODE + kernel as u64 * SLOT, &bytes);
+}
+
 /// Puts all kernels into memory.
 pub fn load(rig: &Rig) {
     rig.write(CODE, BYTES);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A strict GPU ends a kernel where hardware would leave something undone.
 
-use crate::kernels::{load, Dispatch, Kernel, CODE, SLOT};
+use crate::kernels::{load, replace, Dispatch, Kernel};
 use crate::rig::*;
 use vkfd_gpu::isa::Target as Isa;
 use vkfd_gpu::memory::pte::Target;
@@ -29,8 +29,7 @@ fn machine(strict: bool) -> Rig {
     let config = Config { threads: 1, strict, target: Some(Isa::Gfx90a), ..Config::default() };
     let rig = Rig::with(config, false);
     load(&rig);
-    let bytes: Vec<u8> = ADD_FLOAT.iter().flat_map(|word| word.to_le_bytes()).collect();
-    rig.write(CODE + Kernel::Count as u64 * SLOT, &bytes);
+    replace(&rig, Kernel::Count, &ADD_FLOAT);
     rig.map(LOCAL, Target::Vram(rig.fabric(32 << 20)), RWX, 0);
     rig
 }
