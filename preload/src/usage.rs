@@ -37,21 +37,10 @@ const WORDS: usize = 12;
 
 /// The file that a tidy path names, if it is one of these.
 pub(crate) fn of(path: &[u8]) -> Option<Usage> {
-    let (directory, name) = path.rsplit_once_byte(b'/')?;
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    let (directory, name) = (&path[..slash], &path[slash + 1..]);
     let (_, fact) = FILES.iter().find(|(file, _)| file.to_bytes() == name)?;
     Some(Usage { gpu: gpu_of(directory)?, fact: *fact })
-}
-
-/// The two parts of a path around its last slash.
-trait SplitLast {
-    fn rsplit_once_byte(&self, byte: u8) -> Option<(&[u8], &[u8])>;
-}
-
-impl SplitLast for [u8] {
-    fn rsplit_once_byte(&self, byte: u8) -> Option<(&[u8], &[u8])> {
-        let at = self.iter().rposition(|other| *other == byte)?;
-        Some((&self[..at], &self[at + 1..]))
-    }
 }
 
 impl Usage {

@@ -222,16 +222,24 @@ fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
 fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
     let model = &device.properties().model;
-    let usage = Usage::of(kfd, index)?;
-    let [vram, vram_used, gtt, gtt_used] =
-        [Fact::Vram, Fact::VramUsed, Fact::Gtt, Fact::GttUsed].map(|fact| usage.get(fact));
     Ok(match query {
         INFO_ACCEL_WORKING => Fields::new(4).u32(0, 1),
         INFO_FW_VERSION => Fields::new(8).u32(0, model.firmware),
         // Registers of tiling and render backends: there is no graphics.
         INFO_READ_MMR_REG => Fields::new(4),
         INFO_DEV_INFO => device_information(model),
-        INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE => Fields::new(8).u64(0, vram_used),
+        INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE | INFO_GTT_USAGE | INFO_VRAM_GTT | INFO_MEMORY => {
+            memory(query, Usage::of(kfd, index)?)
+        }
+        _ => return Err(Errno::EINVAL.into()),
+    })
+}
+
+/// The answer to a question about memory.
+fn memory(query: u32, usage: Usage) -> Fields {
+    let [vram, vram_used, gtt, gtt_used] =
+        [Fact::Vram, Fact::VramUsed, Fact::Gtt, Fact::GttUsed].map(|fact| usage.get(fact));
+    match query {
         INFO_GTT_USAGE => Fields::new(8).u64(0, gtt_used),
         INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, gtt),
         // Three heaps (VRAM, the part that the CPU sees, GTT) of {size, usable, used, largest
@@ -241,8 +249,8 @@ fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
             let words = heaps.iter().flat_map(|(total, used)| [total, total, used, total]);
             (0..).step_by(8).zip(words).fold(Fields::new(96), |all, (at, word)| all.u64(at, *word))
         }
-        _ => return Err(Errno::EINVAL.into()),
-    })
+        _ => Fields::new(8).u64(0, vram_used),
+    }
 }
 
 /// `struct drm_amdgpu_info_device`.
