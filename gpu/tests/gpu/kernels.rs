@@ -58,7 +58,7 @@ pub const fn storing(word: u32) -> [u32; 10] {
     ]
 }
 
-/// Puts other code in the place of a kernel that is in memory.
+/// Writes other code over a kernel that is in memory.
 pub fn replace(rig: &Rig, kernel: Kernel, code: &[u32]) {
     let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
     rig.write(CODE + kernel as u64 * SLOT, &bytes);
