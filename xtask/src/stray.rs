@@ -36,6 +36,9 @@ use xtask_programs as programs;
 /// xtask/src/circles.rs, modules of the root that know each other in a ring; in the sources of
 /// xtask/src/file_circles.rs, files that do.
 ///
+/// Tests: a PATIENCE or HANG of less than a second. A test waits for as long as a busy machine may
+/// take, and only hangs end the wait.
+///
 /// Memory and descriptors: a memory file that is made outside raw/src/memory_file.rs, which seals
 /// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
 /// may do both.
@@ -161,7 +164,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
             lines.iter().map(|line| format!("{path}:{line}: an open range from a variable can step beyond its type")),
         );
     }
-    if !is_test(path) {
+    if is_test(path) {
+        let lines = short_patience(text);
+        findings.extend(lines.iter().map(|line| format!("{path}:{line}: a busy machine may take longer than this")));
+    } else {
         for (call, _, why) in ONE_PLACE.iter().filter(|(_, place, _)| path != *place) {
             let calls = text.lines().zip(1..).filter(|(line, _)| code(line).contains(call));
             findings.extend(calls.map(|(_, line)| format!("{path}:{line}: {call}...): {why}")));
@@ -189,6 +195,15 @@ fn check(path: &str, text: &str) -> Vec<String> {
 /// Whether a file is a test's alone.
 fn is_test(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// Lines (from 1) with the longest time that a test waits, if it is no second.
+fn short_patience(text: &str) -> Vec<usize> {
+    let is_short = |line: &str| {
+        ["const PATIENCE:", "const HANG:"].iter().any(|name| line.contains(name))
+            && ["from_millis(", "from_micros(", "from_nanos("].iter().any(|unit| line.contains(unit))
+    };
+    (1..).zip(text.lines()).filter(|(_, line)| is_short(line)).map(|(number, _)| number).collect()
 }
 
 /// A line without its comment and its texts: near enough for names of calls.
@@ -375,6 +390,15 @@ mod tests {
             dropped_locals(&text("Cell<u32>")).is_empty() && dropped_locals(&text("ManuallyDrop<Vec<u8>>")).is_empty()
         );
         assert_eq!(check("cu/src/wave.rs", &text("String")).len(), 1);
+    }
+
+    #[test]
+    fn a_test_without_patience_is_found() {
+        let text = format!("{SPDX}const PATIENCE: Duration = Duration::from_millis(2);\n");
+        let found = check("tests/hunt/src/fuzz.rs", &text);
+        assert_eq!(found, ["tests/hunt/src/fuzz.rs:2: a busy machine may take longer than this"]);
+        assert!(check("gpu/src/world.rs", &text).is_empty());
+        assert!(check("gpu/tests/gpu/rig.rs", &text.replace("millis", "secs")).is_empty());
     }
 
     #[test]

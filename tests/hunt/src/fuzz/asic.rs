@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use vkfd_asic::pci::bar;
 use vkfd_asic::registers::hub::{gfxhub, mmhub};
@@ -14,8 +13,9 @@ use vkfd_asic::registers::{gc, sdma};
 use vkfd_asic::{Asic, Host, Shape};
 use vkfd_gpu::memory::pte::{Entry, EntryFlags, Target};
 use vkfd_gpu::{raw, Bus, BusError, Config, HostSpan, PhysAddr, Units, Vram};
+use vkfd_sim::patience::PATIENCE;
 
-use super::PATIENCE;
+use super::RUN;
 
 const MEMORY: usize = 256 << 10;
 const VRAM_BYTES: u64 = 2 << 20;
@@ -30,8 +30,6 @@ const INTERRUPTS: u32 = 0x3000;
 const COPY_DOORBELL: u32 = 0x200;
 /// Bytes of a step: what, where, value.
 const STEP: usize = 9;
-/// How long rings run after an input.
-const RUN: Duration = Duration::from_millis(2);
 
 struct Machine(Vec<AtomicU64>);
 

@@ -211,5 +211,5 @@ fn step(input: &mut Unstructured<'_>, shape: Shape) -> Result<Step> {
     Ok(Step { op, trouble, settle: input.ratio(2, 3)? })
 }
 
-/// How long packets may take before the queue is taken away from under them.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long packets and rings run before they are taken away from under the device.
+const RUN: Duration = Duration::from_millis(2);

@@ -15,7 +15,7 @@ use vkfd_gpu::{
 
 use vkfd_kernels::Image;
 
-use super::PATIENCE;
+use super::RUN;
 
 const VMID: Vmid = Vmid(1);
 const VRAM_BYTES: u64 = 2 << 20;
@@ -134,7 +134,7 @@ impl Bench {
         self.gpu.ring();
         let start = Instant::now();
         let read = |offset: u64| self.host.words[usize::try_from(offset / 8).unwrap_or(0)].load(Ordering::SeqCst);
-        while read(RPTR) != submitted && !self.host.halted.load(Ordering::SeqCst) && start.elapsed() < PATIENCE {
+        while read(RPTR) != submitted && !self.host.halted.load(Ordering::SeqCst) && start.elapsed() < RUN {
             std::thread::yield_now();
         }
         // In the middle of whatever it does.
