@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The arithmetic beside Berkeley SoftFloat, which has no line in common with it.
+//! The arithmetic beside LLVM's APFloat, which has no line in common with it.
 //!
-//! Operands have exponents and significands from the edges of their format. SoftFloat's NaNs are
-//! x86's, so that of a NaN only that it is one is compared.
+//! Operands have exponents and significands from the edges of their format. Each vendor has NaNs of
+//! its own, so of a NaN only that it is one is compared. APFloat has no square roots: a root is
+//! right if the squares of its neighbours are on both sides of the operand, in quadruple precision.
 
 use super::float::{Format, Fpu, F16, F32, F64};
 use crate::wave::Round;
-use softfloat_wrapper::{Float, RoundingMode, F16 as Half, F32 as Single, F64 as Double};
+use rustc_apfloat::ieee::{Double, Half, Quad, Single};
+use rustc_apfloat::{Float, FloatConvert, Round as Rounding};
+use std::cmp::Ordering;
 
-const MODES: [(Round, RoundingMode); 4] = [
-    (Round::Nearest, RoundingMode::TiesToEven),
-    (Round::Up, RoundingMode::TowardPositive),
-    (Round::Down, RoundingMode::TowardNegative),
-    (Round::Zero, RoundingMode::TowardZero),
+const MODES: [(Round, Rounding); 4] = [
+    (Round::Nearest, Rounding::NearestTiesToEven),
+    (Round::Up, Rounding::TowardPositive),
+    (Round::Down, Rounding::TowardNegative),
+    (Round::Zero, Rounding::TowardZero),
 ];
 
 /// Numbers at the edges of a format: of both signs, with each of these exponents and significands.
@@ -38,31 +41,72 @@ fn fields(format: Format) -> Vec<i32> {
 #[track_caller]
 fn same(format: Format, what: &str, of: &[u64], ours: u64, theirs: u64) {
     let nans = format.is_nan(ours) && format.is_nan(theirs);
-    assert!(nans || ours == theirs, "{format:?} {what} of {of:x?}: {ours:#x}, SoftFloat has {theirs:#x}");
+    assert!(nans || ours == theirs, "{format:?} {what} of {of:x?}: {ours:#x}, APFloat has {theirs:#x}");
 }
 
-fn compared<F: Float + Copy>(format: Format, to: impl Fn(u64) -> F, bits: impl Fn(F) -> u64) {
+fn bits<F: Float>(float: F) -> u64 {
+    float.to_bits() as u64
+}
+
+fn converted<F: FloatConvert<T>, T: Float>(float: F, mode: Rounding) -> T {
+    float.convert_r(mode, &mut false).value
+}
+
+/// How the square of a positive number compares with another number: exactly, for quadruple
+/// precision has more than twice the bits of each format.
+fn square<F: FloatConvert<Quad>>(root: Quad, of: F) -> Option<Ordering> {
+    root.mul_r(root, Rounding::TowardZero).value.partial_cmp(&converted(of, Rounding::TowardZero))
+}
+
+/// Whether `ours` is the rounded root of a positive number that is not infinite.
+fn is_root<F: FloatConvert<Quad>>(of: u64, ours: u64, round: Round) -> bool {
+    let number = |bits: u64| F::from_bits(bits.into());
+    let wide = |bits: u64| converted::<F, Quad>(number(bits), Rounding::TowardZero);
+    let half = Quad::from_bits(0x3ffe << 112);
+    let middle = |low: u64| {
+        let sum = wide(low).add_r(wide(low + 1), Rounding::TowardZero).value;
+        sum.mul_r(half, Rounding::TowardZero).value
+    };
+    let against = |root: Quad| square(root, number(of));
+    let (below, above) = match round {
+        _ if against(wide(ours)) == Some(Ordering::Equal) => return true,
+        Round::Nearest => (middle(ours - 1), middle(ours)),
+        Round::Up => (wide(ours - 1), wide(ours)),
+        Round::Down | Round::Zero => (wide(ours), wide(ours + 1)),
+    };
+    (against(below), against(above)) == (Some(Ordering::Less), Some(Ordering::Greater))
+}
+
+fn compared<F: FloatConvert<Quad>>(format: Format) {
     let (middle, all) = (1 << (format.man - 1), (1 << format.man) - 1);
     let numbers = edges(format, &fields(format), &[0, 1, 2, middle - 1, middle, middle + 1, all - 1, all]);
     let few = edges(format, &[0, 1, format.bias() - 1, format.bias(), -2, -1], &[0, 1, all]);
+    let to = |bits: u64| F::from_bits(bits.into());
     for (round, mode) in MODES {
         let fpu = Fpu::exact(format).rounding(round);
         for &a in &numbers {
             let x = to(a);
-            same(format, "sqrt", &[a], fpu.sqrt(a), bits(x.sqrt(mode)));
-            same(format, "integral", &[a], fpu.integral(a, round), bits(x.round_to_integral(mode)));
+            let root = fpu.sqrt(a);
+            match x {
+                _ if x.is_zero() || x.is_nan() || x.is_infinite() && !x.is_negative() => {
+                    same(format, "sqrt", &[a], root, a);
+                }
+                _ if x.is_negative() => assert!(format.is_nan(root), "{format:?} sqrt of {a:#x}: {root:#x}"),
+                _ => assert!(is_root::<F>(a, root, round), "{format:?} sqrt of {a:#x} to {round:?}: {root:#x}"),
+            }
+            same(format, "integral", &[a], fpu.integral(a, round), bits(x.round_to_integral(mode).value));
             for &b in &numbers {
                 let y = to(b);
-                same(format, "add", &[a, b], fpu.add(a, b), bits(x.add(y, mode)));
-                same(format, "sub", &[a, b], fpu.sub(a, b), bits(x.sub(y, mode)));
-                same(format, "mul", &[a, b], fpu.mul(a, b), bits(x.mul(y, mode)));
-                same(format, "div", &[a, b], fpu.div(a, b), bits(x.div(y, mode)));
+                same(format, "add", &[a, b], fpu.add(a, b), bits(x.add_r(y, mode).value));
+                same(format, "sub", &[a, b], fpu.sub(a, b), bits(x.sub_r(y, mode).value));
+                same(format, "mul", &[a, b], fpu.mul(a, b), bits(x.mul_r(y, mode).value));
+                same(format, "div", &[a, b], fpu.div(a, b), bits(x.div_r(y, mode).value));
             }
         }
         for &a in &few {
             for &b in &few {
                 for &c in &few {
-                    let theirs = to(a).fused_mul_add(to(b), to(c), mode);
+                    let theirs = to(a).mul_add_r(to(b), to(c), mode).value;
                     same(format, "fma", &[a, b, c], fpu.fma(a, b, c), bits(theirs));
                 }
             }
@@ -70,38 +114,50 @@ fn compared<F: Float + Copy>(format: Format, to: impl Fn(u64) -> F, bits: impl F
     }
     for &a in &numbers {
         for &b in &numbers {
-            assert_eq!(Fpu::exact(format).compare(a, b), to(a).compare(to(b)), "{format:?} compare {a:#x} {b:#x}");
+            assert_eq!(Fpu::exact(format).compare(a, b), to(a).partial_cmp(&to(b)), "{format:?} compare {a:#x} {b:#x}");
         }
     }
 }
 
 #[test]
-fn halves_are_softfloats() {
-    compared(F16, |bits| Half::from_bits(bits as u16), |float| float.to_bits().into());
+fn halves_are_apfloats() {
+    compared::<Half>(F16);
 }
 
 #[test]
-fn singles_are_softfloats() {
-    compared(F32, |bits| Single::from_bits(bits as u32), |float| float.to_bits().into());
+fn singles_are_apfloats() {
+    compared::<Single>(F32);
 }
 
 #[test]
-fn doubles_are_softfloats() {
-    compared(F64, Double::from_bits, |float| float.to_bits());
+fn doubles_are_apfloats() {
+    compared::<Double>(F64);
 }
 
 #[test]
-fn conversions_are_softfloats() {
+fn a_root_beside_the_right_one_is_noticed() {
+    for (round, _) in MODES {
+        let fpu = Fpu::exact(F32).rounding(round);
+        let of = 0x4049_0fdb;
+        let root = fpu.sqrt(of);
+        assert!(is_root::<Single>(of, root, round));
+        assert!(!is_root::<Single>(of, root - 1, round) && !is_root::<Single>(of, root + 1, round));
+    }
+}
+
+#[test]
+fn conversions_are_apfloats() {
     let exact = Fpu::exact;
     for (round, mode) in MODES {
         for bits in 0..=u16::MAX {
-            let (half, from) = (Half::from_bits(bits), exact(F16));
+            let (half, from) = (Half::from_bits(bits.into()), exact(F16));
             let of = [bits.into()];
-            same(F32, "a half", &of, exact(F32).convert(from, of[0]), half.to_f32(mode).to_bits().into());
-            same(F64, "a half", &of, exact(F64).convert(from, of[0]), half.to_f64(mode).to_bits());
+            same(F32, "a half", &of, exact(F32).convert(from, of[0]), self::bits(converted::<_, Single>(half, mode)));
+            same(F64, "a half", &of, exact(F64).convert(from, of[0]), self::bits(converted::<_, Double>(half, mode)));
             if !F16.is_nan(of[0]) && !F16.is_infinite(of[0]) {
                 let ours = from.to_int(of[0], round, i32::MIN.into(), i32::MAX.into());
-                assert_eq!(ours, half.to_i32(mode, false).into(), "the integer of {bits:#x}");
+                let theirs = half.to_i128_r(32, mode, &mut false).value;
+                assert_eq!(ours, theirs, "the integer of {bits:#x}");
             }
         }
         let (middle, all) = (1 << 51, (1 << 52) - 1);
@@ -114,15 +170,15 @@ fn conversions_are_softfloats() {
             exponents.extend(F64.bias() + format.bias() - 1..F64.bias() + format.bias() + 3);
         }
         for bits in edges(F64, &exponents, &significands) {
-            let (double, from) = (Double::from_bits(bits), exact(F64));
+            let (double, from) = (Double::from_bits(bits.into()), exact(F64));
             let to = |format: Format| exact(format).rounding(round).convert(from, bits);
-            same(F32, "a double", &[bits], to(F32), double.to_f32(mode).to_bits().into());
-            same(F16, "a double", &[bits], to(F16), double.to_f16(mode).to_bits().into());
+            same(F32, "a double", &[bits], to(F32), self::bits(converted::<_, Single>(double, mode)));
+            same(F16, "a double", &[bits], to(F16), self::bits(converted::<_, Half>(double, mode)));
         }
         for value in [0, 1, -1, 0xff_ffff, 0x100_0001, 0x100_0003, i32::MAX, i32::MIN, i32::MIN + 1, 2047, 2049, 65519]
         {
             let of = exact(F32).rounding(round).of_int(value.into());
-            same(F32, "an integer", &[value as u64], of, Single::from_i32(value, mode).to_bits().into());
+            same(F32, "an integer", &[value as u64], of, self::bits(Single::from_i128_r(value.into(), mode).value));
         }
     }
 }
