@@ -119,6 +119,7 @@ switches! {
         SwappedSources = "swapped_sources": "In translated code, the first two sources are exchanged.";
         LateScalars = "late_scalars": "Translated vector instructions read scalars as they are after the region.";
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
+        KeptDenormals = "kept_denormals": "Translated code keeps denormal singles where MODE loses them.";
         GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";

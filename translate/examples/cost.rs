@@ -14,7 +14,7 @@ fn main() {
 #[cfg(target_arch = "x86_64")]
 mod measure {
     use std::time::Instant;
-    use vkfd_isa::{decode, Inst, Operand, Target};
+    use vkfd_isa::{decode, Inst, Op, Operand, Target};
     use vkfd_sabotage::Switches;
     use vkfd_translate::{arena::Arena, translate, Accesses, Registers, Width};
 
@@ -36,7 +36,7 @@ mod measure {
                 _ => None,
             }
         }
-        fn clears_halves(&self) -> bool {
+        fn clears_half(&self, _: Op) -> bool {
             true
         }
 

@@ -128,6 +128,9 @@ pub(crate) struct Known {
 const TIMES: u64 = 0xffc;
 const FIRST_TIME: u64 = 4;
 
+/// The host's MXCSR: no exceptions, to nearest, denormal sources and tiny results are zeros.
+const FLUSHING: u32 = 0x9fc0;
+
 /// Slots, and rows of addresses whose shapes are known at a time.
 pub(crate) const SLOTS: usize = 1024;
 pub(crate) const KNOWN: usize = 32;
@@ -152,6 +155,10 @@ pub struct Context {
     /// The last place of each strip of a loop's loads: addresses of the host that are compared, and
     /// never read at.
     pub(crate) lasts: [[u64; 8]; FORESEEN],
+    /// Singles lose denormals while strips run. If so, the host's MXCSR for it, and the one before.
+    pub(crate) flushes: u32,
+    pub(crate) flushing: u32,
+    pub(crate) usual: u32,
     /// SCC before, and then after the region.
     pub scc: u32,
     /// Most rounds of a loop, and how many were completed.
@@ -217,6 +224,9 @@ impl Context {
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
             lasts: [[0; 8]; FORESEEN],
+            flushes: 0,
+            flushing: FLUSHING,
+            usual: 0,
             scc: 0,
             limit: 0,
             done: 0,
@@ -244,6 +254,11 @@ impl Context {
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of::<Context>() + size_of_val(&*self.trace_words) + size_of_val(&*self.kept_words)
+    }
+
+    /// Whether the host is to lose denormal singles, see [`Arithmetic`](crate::Arithmetic).
+    pub fn set_flushing(&mut self, flushes: bool) {
+        self.flushes = flushes.into();
     }
 
     /// The LDS that regions read and write.

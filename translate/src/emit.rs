@@ -125,6 +125,8 @@ pub(crate) struct Emit {
     pub(crate) mends_all: bool,
     /// Loads of memory are a loop's: those of later rounds are foreseen.
     pub(crate) prefetches: bool,
+    /// The host may have to lose denormals.
+    may_flush: bool,
 }
 
 /// Where a mask is.
@@ -166,6 +168,7 @@ impl Emit {
             looks: 0,
             mends_all: false,
             prefetches: false,
+            may_flush: false,
         }
     }
 

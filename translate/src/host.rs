@@ -53,7 +53,7 @@ impl Registers for Waves {
         None
     }
 
-    fn clears_halves(&self) -> bool {
+    fn clears_half(&self, _: Op) -> bool {
         true
     }
 

@@ -36,6 +36,7 @@ mod assembler;
 mod context;
 mod emit;
 mod host;
+mod mode;
 mod ops;
 mod plan;
 mod region;
@@ -46,6 +47,7 @@ mod width;
 
 pub use context::{Accessing, Context, Mending};
 pub use host::is_exact;
+pub use mode::{Arithmetic, Mode};
 pub use plan::Accesses;
 pub use region::{Left, Region, ROUNDS};
 pub use ring::{Link, Ring, Turned};
@@ -65,8 +67,8 @@ pub trait Registers {
     fn scalar(&self, operand: Operand, words: u8) -> Option<u8>;
     /// The first scalar register of a mask of lanes, or NULL.
     fn mask(&self, operand: Operand) -> Option<u8>;
-    /// Whether a result of 16 bits makes zeros of the other half of its register.
-    fn clears_halves(&self) -> bool;
+    /// Whether an operation's result of 16 bits makes zeros of the other half of its register.
+    fn clears_half(&self, op: Op) -> bool;
     /// Words of such a mask.
     fn mask_words(&self) -> u8 {
         self.lanes() / 32

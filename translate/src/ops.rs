@@ -17,13 +17,17 @@ use vkfd_isa::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Any,
-    /// The usual MODE; sources may be negated and have absolute values, results may be clamped.
+    /// Rounding to nearest and quiet NaNs, as all below. Sources may be negated and have absolute
+    /// values. Denormals are lost if MODE says it.
     Singles,
-    /// The usual MODE; sources are integers.
+    /// The same with denormals: a source may be handed on.
+    Kept,
+    /// The same without denormals, whatever MODE says.
+    Flushed,
+    /// Sources are integers.
     Rounded,
-    /// The usual MODE, but that singles may lose denormals.
     Doubles,
-    /// The same; sources are halves or become such, and have no modifiers.
+    /// Sources are halves or become such.
     Halves,
 }
 
@@ -109,7 +113,7 @@ pub(crate) struct Operation {
 
 macro_rules! operations {
     ($($shape:ident $needs:ident $tied:literal |$e:ident, $d:ident, $args:tt| { $($op:ident => $body:expr;)* })*) => {
-        fn plain(op: Op) -> Option<Operation> {
+        pub(super) fn plain(op: Op) -> Option<Operation> {
             Some(match op {
                 $($(Op::$op => {
                     operations!(@ function $shape $e $d $args $body);
@@ -128,44 +132,16 @@ macro_rules! operations {
     (@ $shape:ident) => { Register };
 }
 
+mod short;
+
+pub(crate) use short::{has_half_result, has_half_sources, is_packed};
+
 /// The low 24 bits, with their sign.
 fn signed24(e: &mut Emit, a: Src) -> Src {
     let d = e.temp();
     e.shl(d, a, Src::Const(8));
     e.sar(d, Src::Reg(d), Src::Const(8));
     Src::Reg(d)
-}
-
-/// The low 16 bits, with their sign.
-fn signed16(e: &mut Emit, a: Src) -> Src {
-    let d = e.temp();
-    e.shl(d, a, Src::Const(16));
-    e.sar(d, Src::Reg(d), Src::Const(16));
-    Src::Reg(d)
-}
-
-/// Zeros above a half.
-fn half(e: &mut Emit, d: Register) {
-    e.op(width::AND, d, Src::Reg(d), Src::Const(0xffff));
-}
-
-/// Whether an operation's result has 16 bits.
-pub(crate) fn is_short(op: Op) -> bool {
-    matches!(
-        op,
-        Op::VCvtF16F32
-            | Op::VAddU16
-            | Op::VSubU16
-            | Op::VSubrevU16
-            | Op::VMulLoU16
-            | Op::VLshlrevB16
-            | Op::VLshrrevB16
-            | Op::VAshrrevI16
-            | Op::VMinI16
-            | Op::VMaxI16
-            | Op::VMinU16
-            | Op::VMaxU16
-    )
 }
 
 fn low(e: &mut Emit, a: Src, bits: u32) -> Src {
@@ -185,6 +161,13 @@ fn signed_high(e: &mut Emit, d: Register, a: Src, b: Src) {
     e.op(width::ADD, less, Src::Reg(less), Src::Reg(other));
     e.mul_high(other, a, b);
     e.op(width::SUB, d, Src::Reg(other), Src::Reg(less));
+}
+
+/// A product and a sum, each of them rounded.
+fn unfused(e: &mut Emit, d: Register, a: Src, b: Src, c: Src) {
+    let product = e.temp();
+    e.op(width::FMUL, product, a, b);
+    e.op(width::FADD, d, Src::Reg(product), c);
 }
 
 /// The smaller number, or the larger one. Of zeros the negative one is the smaller; what comes of
@@ -414,11 +397,13 @@ operations! {
         VAccvgprWriteB32 => e.mov(d, a);
         VAccvgprMovB32 => e.mov(d, a);
     }
-    Unary Singles false |e, d, (a)| {
+    Unary Kept false |e, d, (a)| {
         VFloorF32 => e.round(d, a, 9);
         VCeilF32 => e.round(d, a, 10);
         VTruncF32 => e.round(d, a, 11);
         VRndneF32 => e.round(d, a, 8);
+    }
+    Unary Singles false |e, d, (a)| {
         VSqrtF32 => e.op1(width::FSQRT, d, a);
         VRcpF32 => {
             let (flushed, one) = (e.temp(), e.temp());
@@ -439,10 +424,6 @@ operations! {
         VLogF32 => logarithm(e, d, a, Op::VLogF32);
         VCvtI32F32 => to_signed(e, d, a);
         VCvtU32F32 => to_unsigned(e, d, a);
-    }
-    Unary Halves false |e, d, (a)| {
-        VCvtF32F16 => e.of_halves(d, a);
-        VCvtF16F32 => e.round_to_halves(d, a);
     }
     Unary Rounded false |e, d, (a)| {
         VCvtF32I32 => e.op1(width::FROM_INT, d, a);
@@ -486,24 +467,13 @@ operations! {
         VMulU32U24 => { let (a, b) = (low(e, a, 0xff_ffff), low(e, b, 0xff_ffff)); e.op(width::MUL, d, a, b) };
         VMulI32I24 => { let (a, b) = (signed24(e, a), signed24(e, b)); e.op(width::MUL, d, a, b) };
     }
-    Binary Any false |e, d, (a, b)| {
-        VAddU16 => { e.either(width::ADD, d, a, b); half(e, d) };
-        VSubU16 => { e.op(width::SUB, d, a, b); half(e, d) };
-        VSubrevU16 => { e.op(width::SUB, d, b, a); half(e, d) };
-        VMulLoU16 => { e.either(width::MUL, d, a, b); half(e, d) };
-        VLshlrevB16 => { let by = low(e, a, 15); e.shl(d, b, by); half(e, d) };
-        VLshrrevB16 => { let (by, b) = (low(e, a, 15), low(e, b, 0xffff)); e.shr(d, b, by) };
-        VAshrrevI16 => { let (by, b) = (low(e, a, 15), signed16(e, b)); e.sar(d, b, by); half(e, d) };
-        VMinI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MIN_I, d, a, b); half(e, d) };
-        VMaxI16 => { let (a, b) = (signed16(e, a), signed16(e, b)); e.op(width::MAX_I, d, a, b); half(e, d) };
-        VMinU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MIN_U, d, a, b) };
-        VMaxU16 => { let (a, b) = (low(e, a, 0xffff), low(e, b, 0xffff)); e.op(width::MAX_U, d, a, b) };
-    }
     Binary Singles false |e, d, (a, b)| {
         VAddF32 => e.op(width::FADD, d, a, b);
         VSubF32 => e.op(width::FSUB, d, a, b);
         VSubrevF32 => e.op(width::FSUB, d, b, a);
         VMulF32 => e.op(width::FMUL, d, a, b);
+    }
+    Binary Kept false |e, d, (a, b)| {
         VMinF32 => { let value = extreme(e, a, b, false); e.mov(d, Src::Reg(value)) };
         VMaxF32 => { let value = extreme(e, a, b, true); e.mov(d, Src::Reg(value)) };
         VLdexpF32 => e.ldexp(d, a, b);
@@ -524,6 +494,7 @@ operations! {
             e.op(width::XOR, d, Src::Reg(t), c);
         };
         VAlignbitB32 => e.align(d, a, b, c);
+        VAlignbyteB32 => { let by = low(e, c, 3); let t = e.temp(); e.shl(t, by, Src::Const(3)); e.align(d, a, b, Src::Reg(t)) };
         VBfeU32 => {
             let (field, above) = (e.temp(), e.temp());
             e.shr(field, a, b);
@@ -555,6 +526,14 @@ operations! {
             e.op(width::MIN_I, most, Src::Reg(most), c);
             e.op(width::MAX_I, d, Src::Reg(most), Src::Reg(least));
         };
+        VMed3U32 => {
+            let (least, most) = (e.temp(), e.temp());
+            let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+            e.op(width::MIN_U, least, a, b);
+            e.op(width::MAX_U, most, a, b);
+            e.op(width::MIN_U, most, Src::Reg(most), c);
+            e.op(width::MAX_U, d, Src::Reg(most), Src::Reg(least));
+        };
         VMin3I32 => { let t = e.temp(); e.either(width::MIN_I, t, a, b); e.op(width::MIN_I, d, Src::Reg(t), c) };
         VMax3I32 => { let t = e.temp(); e.either(width::MAX_I, t, a, b); e.op(width::MAX_I, d, Src::Reg(t), c) };
         VMin3U32 => { let t = e.temp(); e.either(width::MIN_U, t, a, b); e.op(width::MIN_U, d, Src::Reg(t), c) };
@@ -574,6 +553,14 @@ operations! {
         VFmaF32 => e.fma(d, a, b, c);
         VFmamkF32 => e.fma(d, a, b, c);
         VFmaakF32 => e.fma(d, a, b, c);
+    }
+    Ternary Flushed false |e, d, (a, b, c)| {
+        VMadF32 => unfused(e, d, a, b, c);
+        VMadmkF32 => unfused(e, d, a, b, c);
+        VMadakF32 => unfused(e, d, a, b, c);
+    }
+    Ternary Flushed true |e, d, (a, b, c)| {
+        VMacF32 => unfused(e, d, a, b, c);
     }
     Ternary Singles true |e, d, (a, b, c)| {
         VFmacF32 => e.fma(d, a, b, c);
@@ -636,9 +623,9 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VFmacF64 => double(Double::Fused, true),
         Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(false), tied: false }),
         Op::VMadI64I32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(true), tied: false }),
-        Op::VDivScaleF32 => Some(Operation { needs: Needs::Singles, how: How::Scale, tied: false }),
-        Op::VDivFmasF32 => Some(Operation { needs: Needs::Singles, how: How::Unscale, tied: false }),
-        Op::VDivFixupF32 => Some(Operation { needs: Needs::Singles, how: How::Fixup, tied: false }),
+        Op::VDivScaleF32 => Some(Operation { needs: Needs::Kept, how: How::Scale, tied: false }),
+        Op::VDivFmasF32 => Some(Operation { needs: Needs::Kept, how: How::Unscale, tied: false }),
+        Op::VDivFixupF32 => Some(Operation { needs: Needs::Kept, how: How::Fixup, tied: false }),
         Op::VCmpEqU64 | Op::VCmpEqI64 => compare64_line(Order::Equal, false),
         Op::VCmpNeU64 | Op::VCmpNeI64 => compare64_line(Order::NotEqual, false),
         Op::VCmpLtU64 => compare64_line(Order::Less, false),
@@ -649,7 +636,7 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VCmpGtI64 => compare64_line(Order::Greater, true),
         Op::VCmpLeI64 => compare64_line(Order::LessOrEqual, true),
         Op::VCmpGeI64 => compare64_line(Order::NotLess, true),
-        _ => plain(op),
+        _ => plain(op).or_else(|| short::plain(op)),
     }
 }
 

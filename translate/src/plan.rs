@@ -17,6 +17,7 @@ mod order;
 mod pairs;
 mod part;
 
+use crate::mode::Arithmetic;
 use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
@@ -24,10 +25,10 @@ pub(crate) use access::{Access, Narrow, Space};
 pub(crate) use live::{needed, Needed};
 use order::{Seen, Where};
 pub(crate) use pairs::is_two;
-use pairs::{behind, double_constant, halves, high_source};
-pub(crate) use part::{Part, Parts, Placed};
+use pairs::{behind, double_constant, half_constant, halves, high_source};
+pub(crate) use part::{Chosen, Part, Parts, Placed};
 use std::ops::Range;
-use vkfd_isa::{Extension, Format, Inst, Op, Operand};
+use vkfd_isa::{Format, Inst, Op, Operand};
 
 /// A source of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub(crate) struct Vector {
     /// Sources that are negated, and that have their absolute values before that.
     pub(crate) neg: u8,
     pub(crate) abs: u8,
+    /// The bit that is a source's sign.
+    pub(crate) sign: u32,
     pub(crate) parts: Parts,
     /// The scalar register of the mask that it writes, and of the one that it reads.
     pub(crate) out: Option<u8>,
@@ -117,9 +120,8 @@ pub(crate) struct Segment {
     pub(crate) rounds: Rounds,
     /// Scalar registers that scalar instructions write, but for the tail's.
     pub(crate) written: u128,
-    /// MODE is to be the usual one; but for singles' denormals, if nothing but doubles asks for it.
-    pub(crate) needs_mode: bool,
-    pub(crate) has_doubles: bool,
+    /// What it expects of MODE.
+    pub(crate) arithmetic: Arithmetic,
     /// The wave ends behind it: nobody reads its rows.
     pub(crate) ends: bool,
 }
@@ -255,15 +257,23 @@ fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Ite
 impl Vector {
     fn of(inst: &Inst, registers: &dyn Registers) -> Result<Vector, Why> {
         let operation = ops::operation(inst.op).ok_or(Why::Operation)?;
-        let (mods, vector) = (&inst.mods, matches!(operation.needs, Needs::Singles | Needs::Doubles));
-        let is_mixed = inst.op == Op::VFmaMixF32;
-        // A half that is not the low one, and a half whose register keeps the other one.
-        let is_short = ops::is_short(inst.op);
+        let mods = &inst.mods;
+        let is_packed = ops::is_packed(inst.op);
+        let has_halves = ops::has_half_sources(inst.op) || is_packed;
+        let is_half = has_halves && operation.needs == Needs::Halves;
+        let has_signs = !matches!(operation.needs, Needs::Any | Needs::Rounded);
+        // What a source's half and a result's half are chosen by.
+        let op_sel = match inst.op {
+            Op::VFmaMixF32 => 7,
+            _ if is_packed => 7,
+            _ if ops::has_half_sources(inst.op) => 15,
+            _ if ops::has_half_result(inst.op) => 8,
+            _ => 0,
+        };
         let plain = !mods.clamp
             && mods.omod == 0
-            && (mods.op_sel == 0 || is_mixed)
-            && (!is_short || inst.extension != Extension::None || registers.clears_halves())
-            && (vector || (mods.neg, mods.abs) == (0, 0))
+            && mods.op_sel & !op_sel == 0
+            && (has_signs || (mods.neg, mods.abs, mods.neg_hi) == (0, 0, 0))
             && matches!(
                 inst.format,
                 Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p | Format::Vopd
@@ -278,8 +288,13 @@ impl Vector {
                 _ => Source::Constant(constant(operand)?),
             })
         };
-        let parts = Parts::of(inst, operation.how)?;
-        let abs = if is_mixed { mods.abs | mods.neg_hi } else { mods.abs };
+        let parts = Parts::of(inst, operation.how, registers.clears_half(inst.op))?;
+        let (neg, abs) = match inst.op {
+            Op::VFmaMixF32 => (mods.neg, mods.abs | mods.neg_hi),
+            // Each half has signs of its own.
+            _ if is_packed => (0, 0),
+            _ => (mods.neg, mods.abs),
+        };
         let count = operation.how.sources();
         let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
@@ -291,10 +306,14 @@ impl Vector {
             if matches!((operation.how, operand), (How::Double(_), Operand::Literal(_))) {
                 return Err(Why::Form);
             }
-            // A constant that is a number is a half there.
-            let is_half = operation.needs == Needs::Halves || is_short || parts.halves >> index & 1 != 0;
-            if is_half && matches!(operand, Operand::Float(_) | Operand::Literal(_)) {
-                return Err(Why::Form);
+            if let Operand::Float(code) = operand {
+                if has_halves && !is_half {
+                    return Err(Why::Form);
+                }
+                if is_half || parts.halves >> index & 1 != 0 {
+                    *slot = Some(Source::Constant(half_constant(code).ok_or(Why::Form)?));
+                    continue;
+                }
             }
             *slot = Some(source(operand).ok_or(Why::Form)?);
             if operation.how.pairs() >> index & 1 != 0 {
@@ -325,7 +344,8 @@ impl Vector {
         if operation.how.is_pair() {
             behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
         }
-        Ok(Vector { operation, row, sources, high, neg: mods.neg, abs, parts, out, inward })
+        let sign = if is_half && !is_packed { 1 << 15 } else { 1 << 31 };
+        Ok(Vector { operation, row, sources, high, neg, abs, sign, parts, out, inward })
     }
 
     /// Whether it reads a row.
@@ -450,16 +470,7 @@ fn rounds(
 impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
-        Segment {
-            insts: begin..begin,
-            items,
-            tail,
-            rounds,
-            written: 0,
-            needs_mode: false,
-            has_doubles: false,
-            ends: false,
-        }
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic: Arithmetic::default(), ends: false }
     }
 
     fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
@@ -477,9 +488,9 @@ impl Segment {
     fn finish(mut self, end: usize, seen: &Seen) -> Segment {
         self.insts.end = end;
         self.written = seen.written;
-        let needs = |wanted: &[Needs]| self.vectors().any(|vector| wanted.contains(&vector.operation.needs));
-        (self.needs_mode, self.has_doubles) =
-            (needs(&[Needs::Singles, Needs::Rounded]), needs(&[Needs::Doubles, Needs::Halves]));
+        let mut arithmetic = Arithmetic::default();
+        self.vectors().for_each(|vector| arithmetic.add(vector.operation.needs));
+        self.arithmetic = arithmetic;
         number(&mut self);
         self
     }

@@ -19,6 +19,7 @@ mod strips;
 use crate::arena::{Arena, Piece};
 use crate::context::{end, Context, KEPT_ROWS};
 use crate::emit::Emit;
+use crate::mode::Arithmetic;
 use crate::plan::{Access, Item, Rounds, Segment, Space};
 use crate::width::Width;
 use crate::{Registers, Why};
@@ -85,10 +86,8 @@ pub struct Region {
     pub insts: Range<usize>,
     /// The last instruction leads back to the first.
     pub looped: bool,
-    /// MODE has to be the usual one.
-    pub needs_mode: bool,
-    /// It has to be, but that singles may lose denormals.
-    pub has_doubles: bool,
+    /// What it expects of MODE.
+    pub arithmetic: Arithmetic,
     has_loads: bool,
     has_accesses: bool,
     /// There is something to do for strips.
@@ -155,8 +154,7 @@ impl Region {
             pool,
             insts: segment.insts.clone(),
             looped,
-            needs_mode: segment.needs_mode,
-            has_doubles: segment.has_doubles,
+            arithmetic: segment.arithmetic,
             has_loads,
             is_left_early: sabotage.has(Switch::LeftEarly),
         })

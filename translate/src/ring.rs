@@ -12,6 +12,7 @@
 
 use crate::arena::Arena;
 use crate::context::Context;
+use crate::mode::Arithmetic;
 use crate::plan::{self, Branch, Item, Joined};
 use crate::region::{Left, Region};
 use crate::width::Width;
@@ -42,8 +43,8 @@ pub struct Ring {
     legs: Box<[Leg]>,
     /// Instructions of a round.
     pub insts: u32,
-    pub needs_mode: bool,
-    pub has_doubles: bool,
+    /// What it expects of MODE.
+    pub arithmetic: Arithmetic,
     mask_words: u8,
     is_closed: bool,
 }
@@ -73,8 +74,7 @@ impl Ring {
         let mut ring = Ring {
             legs: Box::default(),
             insts: 0,
-            needs_mode: false,
-            has_doubles: false,
+            arithmetic: Arithmetic::default(),
             mask_words: registers.mask_words(),
             is_closed: sabotage.has(Switch::ClosedRing),
         };
@@ -84,8 +84,7 @@ impl Ring {
             let mut regions = Vec::new();
             for segment in joined.take() {
                 let region = Region::build(&segment, registers, width, arena, sabotage)?;
-                ring.needs_mode |= region.needs_mode;
-                ring.has_doubles |= region.has_doubles;
+                ring.arithmetic = ring.arithmetic.and(region.arithmetic);
                 regions.push(region);
             }
             legs.push(Leg { regions: regions.into(), exit, block, done: ring.insts });

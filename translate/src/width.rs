@@ -149,6 +149,13 @@ both! {
     SHL16_BY VEX_Vpsllw_ymm_ymm_imm8 EVEX_Vpsllw_zmm_k1z_zmmm512_imm8;
     SHR16_BY VEX_Vpsrlw_ymm_ymm_imm8 EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8;
     SAR16_BY VEX_Vpsraw_ymm_ymm_imm8 EVEX_Vpsraw_zmm_k1z_zmmm512_imm8;
+    ADD16 VEX_Vpaddw_ymm_ymm_ymmm256 EVEX_Vpaddw_zmm_k1z_zmm_zmmm512;
+    SUB16 VEX_Vpsubw_ymm_ymm_ymmm256 EVEX_Vpsubw_zmm_k1z_zmm_zmmm512;
+    MUL16 VEX_Vpmullw_ymm_ymm_ymmm256 EVEX_Vpmullw_zmm_k1z_zmm_zmmm512;
+    MIN_I16 VEX_Vpminsw_ymm_ymm_ymmm256 EVEX_Vpminsw_zmm_k1z_zmm_zmmm512;
+    MAX_I16 VEX_Vpmaxsw_ymm_ymm_ymmm256 EVEX_Vpmaxsw_zmm_k1z_zmm_zmmm512;
+    MIN_U16 VEX_Vpminuw_ymm_ymm_ymmm256 EVEX_Vpminuw_zmm_k1z_zmm_zmmm512;
+    MAX_U16 VEX_Vpmaxuw_ymm_ymm_ymmm256 EVEX_Vpmaxuw_zmm_k1z_zmm_zmmm512;
     DOT_SHORTS VEX_Vpmaddwd_ymm_ymm_ymmm256 EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512;
     PICK_BYTES VEX_Vpshufb_ymm_ymm_ymmm256 EVEX_Vpshufb_zmm_k1z_zmm_zmmm512;
     OF_HALVES VEX_Vcvtph2ps_ymm_xmmm128 EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae;

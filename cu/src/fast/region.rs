@@ -50,8 +50,8 @@ impl Registers for Layout {
         Layout::mask(self, operand)
     }
 
-    fn clears_halves(&self) -> bool {
-        self.target.is_gfx9()
+    fn clears_half(&self, op: Op) -> bool {
+        self.target.is_gfx9() && reference::kinds(op).is_some_and(|kinds| kinds.clears)
     }
 }
 
@@ -133,14 +133,16 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the block has its entries as long as its steps.
     let entry = unsafe { &*step.region };
     let region = &entry.region;
-    if cx.native.is_null() || region.needs_mode && !cx.plain || region.has_doubles && !cx.wide {
+    let flushes = if cx.native.is_null() { None } else { region.arithmetic.flushes(cx.mode()) };
+    let Some(flushes) = flushes else {
         // SAFETY: the step's own handler.
         return unsafe { (entry.plain)(step, cx) };
-    }
+    };
     let length = entry.insts.len() as u64;
     let limit = u32::try_from((cx.left / length.max(1)).clamp(1, ROUNDS.into())).unwrap_or(1);
     // SAFETY: the engine's, which nothing else uses while blocks run.
     let native = unsafe { &mut *cx.native };
+    native.context.set_flushing(flushes);
     // SAFETY: as above.
     let left = unsafe {
         if native.how.is_checked {

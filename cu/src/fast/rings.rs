@@ -133,10 +133,12 @@ impl Blocks {
 
     fn turn_ring(&mut self, entry: &RingEntry, cx: &mut Cx, layout: Layout) -> Result<Option<u64>, Exit> {
         let ring = &entry.ring;
-        if ring.needs_mode && !cx.plain || ring.has_doubles && !cx.wide || !self.holds(cx.world, layout, entry)? {
+        let Some(flushes) = ring.arithmetic.flushes(cx.mode()) else { return Ok(None) };
+        if !self.holds(cx.world, layout, entry)? {
             return Ok(None);
         }
         let Some(native) = &mut self.native else { return Ok(None) };
+        native.context.set_flushing(flushes);
         if entry.orders {
             cx.cache.settle();
         }

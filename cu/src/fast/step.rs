@@ -267,6 +267,10 @@ pub(super) struct Cx<'a> {
     pub(super) slow: crate::few::Few<vkfd_isa::Op>,
 }
 
+/// The bits of MODE that keep denormal singles, of sources and of results.
+#[cfg(target_arch = "x86_64")]
+const SINGLES_KEPT: u32 = 0x30;
+
 impl<'a> Cx<'a> {
     pub(super) fn new(
         wave: &'a mut Wave,
@@ -310,6 +314,19 @@ impl<'a> Cx<'a> {
         self.plain = self.wave.mode.0 & 0x80_02ff == Mode::DEFAULT.0 & 0x80_02ff;
         self.wide = self.wave.mode.0 & 0x80_02cf == Mode::DEFAULT.0 & 0x80_02cf;
         self.quiets = self.wave.mode.ieee();
+    }
+
+    /// MODE, as translated code differs by it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn mode(&self) -> vkfd_translate::Mode {
+        use vkfd_translate::Mode as Kind;
+        match (self.plain, self.wide) {
+            (true, _) => Kind::Usual,
+            (_, true) if self.wave.mode.0 & SINGLES_KEPT == 0 => Kind::Flushing,
+            (_, true) => Kind::Mixed,
+            _ => Kind::Other,
+        }
     }
 
     /// A source row.

@@ -34,7 +34,7 @@ pub(crate) fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
 
 /// A number that makes trouble now and then.
 pub(crate) fn value(numbers: &mut Numbers) -> u32 {
-    const ODD: [u32; 18] = [
+    const ODD: [u32; 23] = [
         0,
         1,
         0x8000_0000,
@@ -53,12 +53,27 @@ pub(crate) fn value(numbers: &mut Numbers) -> u32 {
         0x7f7f_ffff,
         0x4f00_0000,
         0x4f80_0000,
+        // Halves.
+        0x7c00_fc00,
+        0x7e01_fd02,
+        0x0001_83ff,
+        0x7bff_0400,
+        0x3c01_bc00,
     ];
     match numbers.below(16) {
         0..=2 => ODD[numbers.below(ODD.len() as u64) as usize],
         3..=5 => numbers.below(100) as u32,
         6..=12 => numbers.word() & 0x87ff_ffff | 0x3800_0000,
         _ => numbers.word(),
+    }
+}
+
+/// A number of which products and sums are near the least one that is not denormal.
+fn tiny(numbers: &mut Numbers) -> u32 {
+    match numbers.below(4) {
+        0 => numbers.word() & 0x80ff_ffff,
+        1 | 2 => numbers.word() & 0x807f_ffff | (56 + numbers.below(16) as u32) << 23,
+        _ => value(numbers),
     }
 }
 
@@ -74,6 +89,7 @@ fn vector(target: Target, numbers: &mut Numbers) -> Vec<u32> {
         2 if target.is_gfx9() && numbers.below(3) == 0 => return sdwa(numbers),
         2 => vec![0x3f << 25 | register(numbers) << 17 | (numbers.below(64) as u32) << 9 | first],
         3 => vec![0x3e << 25 | (numbers.below(256) as u32) << 17 | register(numbers) << 9 | first],
+        4 if numbers.below(3) == 0 => return packed(target, numbers),
         kind => {
             let op = numbers.below(1024) as u32;
             let dst = if op < 256 { [106, 8, 10][numbers.below(3) as usize] } else { register(numbers) };
@@ -85,11 +101,30 @@ fn vector(target: Target, numbers: &mut Numbers) -> Vec<u32> {
                 high |= (numbers.below(8) as u32) << 29;
                 low |= (numbers.below(8) as u32) << 8;
             }
+            if numbers.below(8) == 0 {
+                low |= (numbers.below(16) as u32) << 11;
+            }
             return vec![low, high];
         }
     };
     words.push(value(numbers));
     words
+}
+
+/// An operation on both halves, with any choice of them.
+fn packed(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let (op, dst) = (numbers.below(20) as u32, numbers.below(REGISTERS) as u32);
+    let mut low = if target.is_rdna() { 0xcc00_0000 } else { 0xd380_0000 } | op << 16 | 1 << 14 | dst;
+    let mut high = 3 << 27 | source(numbers) << 18 | source(numbers) << 9 | source(numbers);
+    if numbers.below(2) == 0 {
+        low ^= (numbers.below(16) as u32) << 11;
+        high ^= (numbers.below(4) as u32) << 27;
+    }
+    if numbers.below(4) == 0 {
+        low |= (numbers.below(8) as u32) << 8;
+        high |= (numbers.below(8) as u32) << 29;
+    }
+    vec![low, high]
 }
 
 /// Parts of registers, as gfx9 has them.
@@ -189,7 +224,10 @@ const PLAIN: [Format; 10] = [
 /// harmless.
 fn fits(inst: &Inst, numbers: &mut Numbers, pure: bool) -> bool {
     let harmless = matches!(inst.op, Op::VBfrevB32 | Op::VMadU32U24 | Op::VSadU32 | Op::SBcnt1I32B32 | Op::VFfbhU32);
+    // Beside fused operations they are for one MODE only.
+    let unfused = matches!(inst.op, Op::VMacF32 | Op::VMadF32 | Op::VMadmkF32 | Op::VMadakF32);
     PLAIN.contains(&inst.format)
+        && (!unfused || numbers.below(8) == 0)
         && (is_translated(inst.op) || inst.format == Format::Smem || harmless && !pure && numbers.below(2) == 0)
 }
 
@@ -280,8 +318,10 @@ pub(crate) fn local() -> vkfd_cu::Group {
 pub(crate) fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
     let mut wave = wave(target);
     (wave.pc, wave.lanes) = (BASE, lanes);
+    // Singles lose denormals, as some libraries' kernels want it.
+    let flushes = numbers.below(5) == 0;
     for row in wave.rows.iter_mut().take(REGISTERS as usize + 4) {
-        row.0.fill_with(|| value(numbers));
+        row.0.fill_with(|| if flushes { tiny(numbers) } else { value(numbers) });
     }
     for word in wave.scalar.iter_mut().take(16) {
         *word = value(numbers);
@@ -306,8 +346,7 @@ pub(crate) fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
     wave.scc = numbers.below(2) != 0;
     match numbers.below(8) {
         0 => wave.mode = Mode(Mode::DEFAULT.0 & !0x3ff | numbers.below(0x400) as u32),
-        // Singles lose denormals, as some libraries' kernels want it.
-        1 => wave.mode = Mode(Mode::DEFAULT.0 & !0x30),
+        _ if flushes => wave.mode = Mode(Mode::DEFAULT.0 & !0x30),
         _ => {}
     }
     wave
@@ -527,6 +566,7 @@ fn faults_are_noticed() {
             Switch::SwappedSources,
             Switch::LateScalars,
             Switch::LeftEarly,
+            Switch::KeptDenormals,
         ] {
             let cases = [Case { count: 100, ..STRAIGHT }, Case { count: 60, ..LOOPED }];
             let noticed = cases.into_iter().any(|case| {

@@ -68,6 +68,34 @@ impl Emit {
         }
     }
 
+    /// Strips begin: the host loses denormals if the context says it.
+    pub(crate) fn begin_arithmetic(&mut self, may_flush: bool) {
+        self.may_flush = may_flush;
+        self.if_flushing(|asm, field| {
+            asm.add(Instruction::with1(Code::VEX_Vstmxcsr_m32, field(offset_of!(Context, usual))));
+            asm.add(Instruction::with1(Code::VEX_Vldmxcsr_m32, field(offset_of!(Context, flushing))));
+        });
+    }
+
+    /// Has the host keep denormals as it does outside of strips, or lose them again.
+    pub(crate) fn keep_denormals(&mut self, keep: bool) {
+        let word = if keep { offset_of!(Context, usual) } else { offset_of!(Context, flushing) };
+        self.if_flushing(|asm, field| asm.add(Instruction::with1(Code::VEX_Vldmxcsr_m32, field(word))));
+    }
+
+    /// Does something only if the host loses denormals in these strips.
+    fn if_flushing(&mut self, write: impl FnOnce(&mut Assembler, fn(usize) -> MemoryOperand)) {
+        if !self.may_flush {
+            return;
+        }
+        let field = |offset: usize| at(Register::RDX, i64::try_from(offset).unwrap_or(0));
+        let go_on = self.asm.label();
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, field(offset_of!(Context, flushes)), 0));
+        self.asm.jump_if(When::Zero, go_on);
+        write(&mut self.asm, field);
+        self.asm.bind(go_on);
+    }
+
     /// A routine that saves registers and calls one of the engine's functions. `eax` is its answer.
     fn routine(&mut self, label: Label, argument: usize, function: usize) {
         self.asm.bind(label);
@@ -109,12 +137,14 @@ impl Emit {
         self.asm.move64(Register::RBP, Register::RSP);
         self.asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -16));
         self.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+        self.keep_denormals(true);
         self.asm.load64(Register::RDI, at(Register::RDX, field(offset_of!(Context, user))));
         self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RSI, at(Register::RDX, field(argument))));
         self.asm.add(Instruction::with1(Code::Call_rm64, at(Register::RDX, field(function))));
         self.asm.move64(Register::RSP, Register::RBP);
         self.asm.pop(Register::RBP);
         general.into_iter().rev().for_each(|register| self.asm.pop(register));
+        self.keep_denormals(false);
         for (n, &mask) in masks.iter().enumerate() {
             self.asm.add(Instruction::with2(
                 Code::VEX_Kmovw_kr_km16,

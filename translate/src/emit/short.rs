@@ -165,4 +165,112 @@ impl Emit {
         self.asm.add(Instruction::with2(width::WIDEN_SHORTS.of(self.width), d, small));
         self.taken = before;
     }
+
+    /// `d` = `a` where `lost` is a number other than zero and `odd` is zero. Numbers need not be
+    /// those of the strip's lanes: EXEC does not count.
+    pub(crate) fn blend_inexact(&mut self, d: Register, a: Register, lost: Register, odd: Register) {
+        let zero = self.constant(0);
+        if self.width.is_wide() {
+            let code = Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae;
+            self.asm.add(Instruction::with4(code, Register::K6, lost, broadcast(zero), is::LG));
+            let code = Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8;
+            self.masked(Register::K6, Instruction::with4(code, Register::K7, odd, broadcast(zero), 0u32));
+            self.blend(d, Mask::K(Register::K7), Src::Reg(a));
+            return;
+        }
+        let moved = self.once(|e| {
+            let inexact = e.tested(Src::Reg(lost), Src::Const(0), is::LG);
+            let even = e.compared(Src::Reg(odd), Src::Const(0), Order::Equal, true);
+            e.intersect(inexact, even);
+            inexact
+        });
+        self.blend(d, moved, Src::Reg(a));
+    }
+
+    /// Halves of both sources, rounded towards zero: the first one's below.
+    pub(crate) fn truncate_to_halves(&mut self, d: Register, a: Src, b: Src) {
+        let before = self.taken;
+        let (a, b, value, above) = (self.reg(a), self.reg(b), self.temp(), self.temp());
+        for (to, from) in [(value, a), (above, b)] {
+            let small = self.half(to);
+            self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, from, 3u32));
+            self.asm.add(Instruction::with2(width::WIDEN_SHORTS.of(self.width), to, small));
+        }
+        self.shl(above, Src::Reg(above), Src::Const(16));
+        self.op(width::OR, d, Src::Reg(value), Src::Reg(above));
+        self.taken = before;
+    }
+
+    /// An operation on the low halves, by single precision. `write` may use up its sources, and its
+    /// destination is none of them.
+    pub(crate) fn by_singles<const N: usize>(
+        &mut self,
+        d: Register,
+        sources: [Src; N],
+        write: fn(&mut Emit, Register, [Register; N]),
+    ) {
+        let before = self.taken;
+        let value = self.temp();
+        let singles = sources.map(|source| {
+            let single = self.temp();
+            self.of_halves(single, source);
+            single
+        });
+        write(self, value, singles);
+        self.round_to_halves(d, Src::Reg(value));
+        self.taken = before;
+    }
+
+    /// The same on both halves: the host's lower half of a vector, and then its upper one.
+    pub(crate) fn both_by_singles<const N: usize>(
+        &mut self,
+        d: Register,
+        sources: [Src; N],
+        write: fn(&mut Emit, Register, [Register; N]),
+    ) {
+        let before = self.taken;
+        let sources = sources.map(|source| self.reg(source));
+        let (joined, value) = (self.temp(), self.temp());
+        let taken = self.taken;
+        for part in 0..2u32 {
+            let singles = sources.map(|source| {
+                let single = self.temp();
+                let small = if part == 0 { self.half(source) } else { self.half(single) };
+                if part != 0 {
+                    self.asm.add(Instruction::with3(width::HIGH_HALF.of(self.width), small, source, 1u32));
+                }
+                self.asm.add(Instruction::with2(width::OF_HALVES.of(self.width), single, small));
+                single
+            });
+            write(self, value, singles);
+            let small = self.half(if part == 0 { joined } else { value });
+            self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, value, 0u32));
+            if part != 0 {
+                self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), joined, joined, small, 1u32));
+            }
+            self.taken = taken;
+        }
+        self.mov(d, Src::Reg(joined));
+        self.taken = before;
+    }
+
+    /// The halves of `a` that the low and the high result take, with other signs where `signs` are.
+    pub(crate) fn choose_halves(&mut self, a: Src, from: [bool; 2], signs: u32) -> Src {
+        let mut source = a;
+        if from != [false, true] {
+            let [low, high] = from.map(|high| if high { 0x302 } else { 0x100 });
+            let bytes: Vec<u32> =
+                (0..u32::from(self.width.lanes())).map(|lane| (high << 16 | low) + lane % 4 * 0x0404_0404).collect();
+            let (a, value) = (self.reg(source), self.temp());
+            let bytes = at(Register::RCX, self.pool.vector(&bytes));
+            self.asm.add(Instruction::with3(width::PICK_BYTES.of(self.width), value, a, bytes));
+            source = Src::Reg(value);
+        }
+        if signs != 0 {
+            let value = self.temp();
+            self.either(width::XOR, value, source, Src::Const(signs));
+            source = Src::Reg(value);
+        }
+        source
+    }
 }

@@ -44,6 +44,22 @@ pub(super) fn double_constant(operand: Operand) -> Option<[Source; 2]> {
     Some([bits as u32, (bits >> 32) as u32].map(Source::Constant))
 }
 
+/// A constant as a half.
+pub(super) fn half_constant(code: u8) -> Option<u32> {
+    Some(match code {
+        240 => 0x3800,
+        241 => 0xb800,
+        242 => 0x3c00,
+        243 => 0xbc00,
+        244 => 0x4000,
+        245 => 0xc000,
+        246 => 0x4400,
+        247 => 0xc400,
+        248 => 0x3118,
+        _ => return None,
+    })
+}
+
 /// Whether an operation is translated as two.
 pub(crate) fn is_two(op: Op) -> bool {
     matches!(

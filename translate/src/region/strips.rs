@@ -8,7 +8,7 @@ use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Homes, MaskPlace, Src};
 use crate::ops::{self, Double, How};
-use crate::plan::{needed, Access, Lanes, Needed, Part, Placed, Rounds, Segment, Source, Space, Vector};
+use crate::plan::{needed, Access, Chosen, Lanes, Needed, Part, Placed, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
 use iced_x86::{Code, Instruction, Register};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -114,6 +114,10 @@ fn source(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
 fn part(e: &mut Emit, vector: &Vector, index: usize, source: Src) -> Src {
     let part = vector.parts.sources[index];
     let is_half = vector.parts.halves >> index & 1 != 0;
+    if let Some(chosen) = vector.parts.chosen {
+        let Chosen { from, signs } = chosen[index];
+        return e.choose_halves(source, from, signs);
+    }
     if part == Part::ALL && !is_half {
         return source;
     }
@@ -166,12 +170,12 @@ fn changed(e: &mut Emit, vector: &Vector, index: usize, source: Src) -> Src {
     }
     let changed = e.temp();
     if abs {
-        e.either(width::AND, changed, source, Src::Const(0x7fff_ffff));
+        e.either(width::AND, changed, source, Src::Const(!vector.sign));
     } else {
         e.mov(changed, source);
     }
     if neg {
-        e.either(width::XOR, changed, Src::Reg(changed), Src::Const(1 << 31));
+        e.either(width::XOR, changed, Src::Reg(changed), Src::Const(vector.sign));
     }
     Src::Reg(changed)
 }
@@ -500,6 +504,7 @@ pub(super) fn strips(
         KEPT.into_iter().for_each(|register| e.asm.push(register));
     }
     e.asm.move64(Register::R9, Register::RSI);
+    e.begin_arithmetic(segment.arithmetic.may_flush() && !sabotage.has(Switch::KeptDenormals));
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
     e.asm.bind(head);
@@ -580,6 +585,7 @@ pub(super) fn strips(
     advance(&mut e, lanes, head);
     let leave = e.asm.label();
     e.asm.bind(leave);
+    e.keep_denormals(true);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
     if accesses {
         KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));

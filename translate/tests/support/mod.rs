@@ -6,7 +6,7 @@
 pub mod memory;
 
 use std::ffi::c_void;
-use vkfd_isa::Operand;
+use vkfd_isa::{Op, Operand};
 use vkfd_translate::Registers;
 
 /// Waves of 64 lanes that have so many rows.
@@ -28,7 +28,7 @@ impl<const ROWS: u16> Registers for Waves<ROWS> {
             _ => None,
         }
     }
-    fn clears_halves(&self) -> bool {
+    fn clears_half(&self, _: Op) -> bool {
         true
     }
     fn mask(&self, operand: Operand) -> Option<u8> {
