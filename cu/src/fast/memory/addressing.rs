@@ -4,8 +4,11 @@
 //! engine's.
 
 use super::transfer::{Find, Places};
+use super::Words;
 use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
+use crate::fast::operation::vectors;
+use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Source, Step, ROW};
 use crate::reference::memory::{Buffer, Offsets};
 use vkfd_isa::{Inst, Operand};
@@ -87,6 +90,42 @@ impl Addressing {
         let part = u64::from(offsets.offset) + u64::from(4 * word);
         let va = self.base().wrapping_add(self.buffer.offset(at, part));
         (offsets.offset % unit == 0 && va % PAGE + u64::from(unit) <= PAGE).then_some(va)
+    }
+
+    /// The offsets of all lanes by vectors, and the lanes whose `words` are in range, of a buffer
+    /// without elements whose lanes have no index. `None` if it is another one, or if only some of a
+    /// lane's words are in range.
+    #[inline(always)]
+    pub(super) unsafe fn plain<S: Simd>(&self, (all, exec): (u64, u64), words: u32, to: &mut Words) -> Option<u64> {
+        let Buffer { element, add_tid, stride, check, records, .. } = self.buffer;
+        let is_by_bytes = match check {
+            None | Some(3) => true,
+            Some(2) => false,
+            Some(_) => stride == 0,
+        };
+        if element != 0 || add_tid || self.how & INDEX != 0 || !is_by_bytes {
+            return None;
+        }
+        // The last offset that is in range, of the first word and of the last one.
+        let bound = |bytes: u32| u64::from(records).checked_sub(u64::from(self.scalar) + u64::from(bytes));
+        let Some(last) = bound(4 * words) else { return bound(4).is_none().then_some(0) };
+        let (first, last) = (bound(4)? as u32, last as u32);
+        let (mut some, mut whole) = (0, 0);
+        // SAFETY: the row exists, and there is room for as many words.
+        unsafe {
+            let (first, last) = (S::splat(first), S::splat(last));
+            for group in 0..vectors(all) {
+                let mut offset = S::splat(self.immediate);
+                if self.how & OFFSET != 0 {
+                    offset = S::add(offset, S::load(self.offset.add(8 * group)));
+                }
+                S::store(to.as_mut_ptr().add(8 * group), offset);
+                let within = |bound| u64::from(S::mask(S::eq(S::min_u(offset, bound), offset))) << (8 * group);
+                some |= within(first);
+                whole |= within(last);
+            }
+        }
+        (some & exec == whole & exec).then_some(whole & exec)
     }
 
     /// A lane's offset from the base, of elements that lie one after the other.

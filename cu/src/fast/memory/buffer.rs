@@ -24,13 +24,17 @@ struct Reached {
 impl Reached {
     /// Of active lanes with `words` each, if a base and offsets of 32 bits say it.
     #[inline(always)]
-    unsafe fn of(step: &Step, cx: &Cx, exec: u64, words: u32) -> Option<Reached> {
+    unsafe fn of<S: Simd>(step: &Step, cx: &Cx, exec: u64, words: u32) -> Option<Reached> {
         // SAFETY: the step's rows and registers exist.
         let addressing = unsafe { Addressing::of(step, cx) };
         if addressing.buffer.element != 0 {
             return None;
         }
         let mut reached = Reached { base: addressing.base(), offsets: [0; 64], inside: 0 };
+        // SAFETY: as above.
+        if let Some(inside) = unsafe { addressing.plain::<S>((cx.all, exec), words, &mut reached.offsets) } {
+            return Some(Reached { inside, ..reached });
+        }
         let (mut rest, mut furthest) = (exec, 0);
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
@@ -56,7 +60,7 @@ unsafe fn load<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     }
     // SAFETY: the caller's; the offsets live until the handler returns.
     unsafe {
-        let Some(Reached { base, offsets, inside }) = Reached::of(step, cx, exec, N as u32) else {
+        let Some(Reached { base, offsets, inside }) = Reached::of::<S>(step, cx, exec, N as u32) else {
             return transfer::load::<Described, N>(step, cx);
         };
         if inside != 0 {
@@ -89,7 +93,7 @@ unsafe fn store<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     }
     // SAFETY: the caller's; the offsets live until the handler returns.
     unsafe {
-        let Some(Reached { base, offsets, inside }) = Reached::of(step, cx, exec, N as u32) else {
+        let Some(Reached { base, offsets, inside }) = Reached::of::<S>(step, cx, exec, N as u32) else {
             return transfer::store::<Described, N>(step, cx);
         };
         if inside == 0 {
