@@ -34,8 +34,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vkfd_gpu::{Schedule, Translate, VRAM_GRANULE};
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, LOG_LEVELS, LOG_VARIABLE,
-    MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE,
-    TRACE_VARIABLE, USED_FILE,
+    MACHINE_VARIABLE, OPENED_FILE, PROFILE_VARIABLE, SPIN_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE,
+    TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 use vkfd_host::device_file::VRAM_ROOM;
 use vkfd_host::{size, Source, Target};
@@ -68,6 +68,12 @@ pub struct RunArgs {
     /// IPC handles, exported buffers. SVM and XNACK are not offered.
     #[arg(long, value_name = "NAME", conflicts_with = "forward", conflicts_with_all = OF_THIS_PROCESS)]
     shared: Option<String>,
+    /// Let AMD's runtime spin while it waits for the GPU, as it does beside hardware
+    ///
+    /// Otherwise a wait that asks for spinning sleeps after 50 us, because the GPU's threads want
+    /// the processors.
+    #[arg(long)]
+    spin: bool,
     /// At the end, show each kernel's cost: time, waves, instructions and bytes, and which
     /// instructions the slow reference engine executed, and why
     #[arg(long)]
@@ -364,7 +370,13 @@ fn start(args: &RunArgs, program: &Path, name: &OsStr, arguments: &[OsString]) -
     if machine.checks.any() {
         profile::make(&findings).context("cannot make the directory for findings")?;
         command.env(FINDINGS_VARIABLE, &findings);
-        command.env(TOOLS_VARIABLE, check::tools(library.place().0.as_os_str()));
+    }
+    command.env_remove(SPIN_VARIABLE);
+    if args.spin {
+        command.env(SPIN_VARIABLE, "1");
+    }
+    if machine.checks.any() || !args.spin {
+        command.env(TOOLS_VARIABLE, library.tools(directory.path()));
     }
     let wait::Ended { code, signal } =
         wait::run(command, size_signal).with_context(|| format!("cannot run {}", program.display()))?;

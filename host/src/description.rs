@@ -46,8 +46,10 @@ pub const TIMELINE_VARIABLE: &str = "VKFD_TIMELINE";
 
 /// The variable that has the path of the directory for findings of checks.
 pub const FINDINGS_VARIABLE: &str = "VKFD_FINDINGS";
-/// The variable by which AMD's runtime learns of its tools: libraries that see its allocations.
+/// The variable by which AMD's runtime learns of its tools: libraries that change its functions.
 pub const TOOLS_VARIABLE: &str = "HSA_TOOLS_LIB";
+/// The variable that is set when the runtime waits for the GPU as it wants to.
+pub const SPIN_VARIABLE: &str = "VKFD_SPIN";
 
 /// What `VKFD_SABOTAGE` says is broken of the driver, the GPUs and this process; these switches of
 /// the process are on from now on.

@@ -18,7 +18,8 @@
 //! | `own_stack` | deep calls, which a small thread has no room for |
 //! | `message` | what the driver has to say, on stderr |
 //! | `trace` | the record of calls |
-//! | `runtime_tool` | what AMD's runtime allocates, for checks |
+//! | `runtime_tool` | what is replaced in AMD's runtime |
+//! | `signal_wait` | how the runtime waits for the GPU |
 //! | `real` | libc's own functions |
 //! | `hooks` | the functions that the program calls instead; `mmap` and its relatives are in `vkfd_host::interpose` |
 //!
@@ -54,6 +55,7 @@ mod real;
 mod redirect;
 mod runtime_tool;
 mod setting;
+mod signal_wait;
 mod table;
 mod trace;
 mod usage;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AMD's runtime reports its allocations to checks: this library is a tool of it.
+//! This library is a tool of AMD's runtime: it waits for the GPU as this library has it, and
+//! reports its allocations to checks.
 //!
-//! `vkfd run --check` names this library in HSA_TOOLS_LIB. The runtime then calls [`OnLoad`] with
-//! its tables of functions, of which four are replaced: they call the runtime's own and note the
-//! result. Runtimes give out parts of larger objects, whose bounds the driver does not know.
+//! `vkfd run` names this library in HSA_TOOLS_LIB. The runtime then calls [`OnLoad`] with its
+//! tables of functions, some of which are replaced. Those for waits are in
+//! [`signal_wait`](super::signal_wait). With `--check`, four others call the runtime's own and note
+//! the result. Runtimes give out parts of larger objects, whose bounds the driver does not know.
 //!
 //! Limits: memory of HIP's virtual memory calls, of IPC handles and of the runtime itself is not
 //! known here.
 
-use crate::machine;
+use crate::{machine, setting, signal_wait};
 use libc::c_void;
 use std::ffi::{c_char, c_int, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -53,12 +55,23 @@ static CORE_FREE_OWN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 #[no_mangle]
 #[allow(non_snake_case, reason = "the runtime's name for it")]
 pub unsafe extern "C" fn OnLoad(tables: *mut Tables, _: u64, _: u64, _: *const *const c_char) -> bool {
-    if tables.is_null() || machine::ledger().is_none() {
+    if tables.is_null() {
         return true;
     }
     // SAFETY: the caller's tables, which it lets its tools change.
     unsafe {
         let Tables { core, extensions, .. } = *tables;
+        if !setting::get().is_some_and(|setting| setting.spins) && has(core, signal_wait::WAIT_SCACQUIRE) {
+            let own = (*core.add(VERSION_WORDS + signal_wait::SYSTEM_INFO)).cast();
+            signal_wait::SYSTEM_INFO_OWN.store(own, Ordering::Release);
+            let with = signal_wait::relaxed as signal_wait::Wait as *mut c_void;
+            replace(core, signal_wait::WAIT_RELAXED, with, &signal_wait::RELAXED_OWN);
+            let with = signal_wait::scacquire as signal_wait::Wait as *mut c_void;
+            replace(core, signal_wait::WAIT_SCACQUIRE, with, &signal_wait::SCACQUIRE_OWN);
+        }
+        if machine::ledger().is_none() {
+            return true;
+        }
         let own = pool_allocate as Allocate as *mut c_void;
         replace(extensions, POOL_ALLOCATE, own, &POOL_ALLOCATE_OWN);
         replace(extensions, POOL_FREE, pool_free as Free as *mut c_void, &POOL_FREE_OWN);
@@ -67,6 +80,15 @@ pub unsafe extern "C" fn OnLoad(tables: *mut Tables, _: u64, _: u64, _: *const *
         replace(core, CORE_FREE, core_free as Free as *mut c_void, &CORE_FREE_OWN);
     }
     true
+}
+
+/// Whether a table has a place: the second word of its version is its size.
+///
+/// # Safety
+/// A table of the runtime, or null.
+unsafe fn has(table: *mut *mut c_void, place: usize) -> bool {
+    // SAFETY: the caller's; a table begins with its version.
+    !table.is_null() && unsafe { table.cast::<u32>().add(1).read() } as usize >= (VERSION_WORDS + place + 1) * 8
 }
 
 /// Puts a function into a table.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use vkfd_gpu::raw::memory_file;
 use vkfd_host::description::{
     Description, ACQUIRED_FILE, DIRECTORY_VARIABLE, FINDINGS_VARIABLE, FORWARD_VARIABLE, MACHINE_VARIABLE, OPENED_FILE,
-    PROFILE_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
+    PROFILE_VARIABLE, SPIN_VARIABLE, TIMELINE_VARIABLE, TOOLS_VARIABLE, TRACE_JSON_VARIABLE, TRACE_VARIABLE, USED_FILE,
 };
 
 /// The setting.
@@ -39,6 +39,8 @@ pub(crate) struct Setting {
     pub(crate) findings: Option<PathBuf>,
     /// Where calls are recorded, and whether as JSON.
     pub(crate) trace: Option<(PathBuf, bool)>,
+    /// Whether AMD's runtime waits for the GPU as it wants to.
+    pub(crate) spins: bool,
 }
 
 /// How far a run has come in using its machine.
@@ -109,7 +111,21 @@ fn from_environment() -> Option<Setting> {
     let forward = variable(FORWARD_VARIABLE).map(PathBuf::from);
     let slots = (0..machine.gpus).map(crate::redirect::slot_name).collect();
     let (library, variables) = (own_path()?, variables());
-    Some(Setting { directory, marks, machine, slots, library, variables, forward, profile, timeline, findings, trace })
+    let spins = variable(SPIN_VARIABLE).is_some();
+    Some(Setting {
+        directory,
+        marks,
+        machine,
+        slots,
+        library,
+        variables,
+        forward,
+        profile,
+        timeline,
+        findings,
+        trace,
+        spins,
+    })
 }
 
 /// The path that this library was loaded by.
@@ -124,7 +140,7 @@ fn own_path() -> Option<CString> {
 }
 
 fn variables() -> Vec<CString> {
-    let mut names = vec![
+    let names = [
         DIRECTORY_VARIABLE,
         MACHINE_VARIABLE,
         FORWARD_VARIABLE,
@@ -133,10 +149,9 @@ fn variables() -> Vec<CString> {
         PROFILE_VARIABLE,
         TIMELINE_VARIABLE,
         FINDINGS_VARIABLE,
+        TOOLS_VARIABLE,
+        SPIN_VARIABLE,
     ];
-    if variable(FINDINGS_VARIABLE).is_some() {
-        names.push(TOOLS_VARIABLE);
-    }
     let entry = |name: &str| {
         let mut entry = [name.as_bytes(), b"="].concat();
         entry.extend_from_slice(variable(name)?.as_bytes());

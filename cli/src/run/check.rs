@@ -4,7 +4,6 @@
 //! The library writes a file of findings for each process into a directory. This adds them to one
 //! list, which also has the filter of kernels and the suppressions.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +11,6 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use vkfd_findings::{from_transport, json, sarif, text, Bounds, Extent, Findings, Pattern, Rule, Suppressions, Tool};
 use vkfd_gpu::check::{rules, Checks};
-use vkfd_host::description::TOOLS_VARIABLE;
 
 use super::lines::Lines;
 use crate::format::{count, counted};
@@ -50,16 +48,6 @@ pub(super) struct Args {
 /// The directory of the processes' files, below the private one.
 pub(super) fn directory(private: &Path) -> PathBuf {
     private.join("findings")
-}
-
-/// The value of the runtime's list of tools: this library, and those that are there.
-pub(super) fn tools(library: &OsStr) -> OsString {
-    let mut tools = library.to_owned();
-    if let Some(others) = std::env::var_os(TOOLS_VARIABLE).filter(|others| !others.is_empty()) {
-        tools.push(" ");
-        tools.push(others);
-    }
-    tools
 }
 
 impl Args {

@@ -23,6 +23,7 @@ use std::os::unix::fs::{symlink, DirBuilderExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use vkfd_host::description::TOOLS_VARIABLE;
 use vkfd_host::preload_list;
 
 use super::other_users;
@@ -192,12 +193,32 @@ impl Library {
         (self.path.clone(), self.lasting)
     }
 
+    /// Its path, or another one without spaces and colons: one in `directory`.
+    fn name(&self, directory: &Path) -> PathBuf {
+        let has_separator = self.path.as_os_str().as_bytes().iter().any(|byte| preload_list::is_separator(*byte));
+        if has_separator {
+            directory.join("preload")
+        } else {
+            self.path.clone()
+        }
+    }
+
+    /// The value of the runtime's list of tools: this library, and those that are there. They are
+    /// separated by spaces.
+    pub fn tools(&self, directory: &Path) -> OsString {
+        let mut tools = self.name(directory).into_os_string();
+        if let Some(others) = std::env::var_os(TOOLS_VARIABLE).filter(|others| !others.is_empty()) {
+            tools.push(" ");
+            tools.push(others);
+        }
+        tools
+    }
+
     /// The value of LD_PRELOAD: the library, and what is there ([`preload_list`]). Its parts are
     /// separated by spaces and colons, so a path that has some gets another name in `directory`.
     pub fn preload(&self, directory: &Path, before: Option<OsString>) -> io::Result<OsString> {
-        let mut name = self.path.clone();
-        if name.as_os_str().as_bytes().iter().any(|byte| preload_list::is_separator(*byte)) {
-            name = directory.join("preload");
+        let name = self.name(directory);
+        if name != self.path {
             symlink(&self.path, &name)?;
         }
         let before = before.unwrap_or_default();

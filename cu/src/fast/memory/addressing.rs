@@ -93,8 +93,8 @@ impl Addressing {
     }
 
     /// The offsets of all lanes by vectors, and the lanes whose `words` are in range, of a buffer
-    /// without elements whose lanes have no index. `None` if it is another one, or if only some of a
-    /// lane's words are in range.
+    /// without elements whose lanes have no index. `None` if it is another one, or if only some of
+    /// a lane's words are in range.
     #[inline(always)]
     pub(super) unsafe fn plain<S: Simd>(&self, (all, exec): (u64, u64), words: u32, to: &mut Words) -> Option<u64> {
         let Buffer { element, add_tid, stride, check, records, .. } = self.buffer;
