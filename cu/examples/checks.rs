@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vkfd_cu::check::{self, Block, Checks, Ledger, Watch};
 use vkfd_cu::launch::{Descriptor, Dispatch, Engine, Launch, Next, Schedule, Sizes, Turn, Units, DESCRIPTOR_BYTES};
-use vkfd_cu::{fast, reference, Apertures, Flat};
+use vkfd_cu::{fast, reference, Access, Apertures, Flat, Miss, Span, Stop, World};
 use vkfd_isa::Target;
 
 const CODE: &[u8] = include_bytes!("../../bench/src/opencl/nine.co");
@@ -37,8 +37,49 @@ const WORKS: [Work; 4] = [
 /// How many times the interpreter's time a check may take.
 const BARS: [(&str, f64); 5] = [("memory", 10.0), ("waits", 10.0), ("init", 30.0), ("race", 30.0), ("all", 60.0)];
 
+/// A world whose gate is opened once, as a GPU's is for many turns.
+struct Open(Flat);
+
+impl World for Open {
+    fn enter(&mut self) -> Result<(), Stop> {
+        self.0.enter()
+    }
+
+    fn leave(&mut self) {
+        self.0.leave();
+    }
+
+    fn wanted(&self) -> bool {
+        self.0.wanted()
+    }
+
+    fn opening(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {
+        self.0.translate(va, access)
+    }
+
+    fn settle(&mut self, miss: &Miss) -> Result<(), Stop> {
+        self.0.settle(miss)
+    }
+
+    fn interrupt(&mut self, event: u32) {
+        self.0.interrupt(event);
+    }
+
+    fn clock(&self) -> u64 {
+        self.0.clock()
+    }
+
+    fn cycles(&self) -> u64 {
+        self.0.cycles()
+    }
+}
+
 struct Bench {
-    world: Flat,
+    world: Open,
     file: object::File<'static>,
 }
 
@@ -51,18 +92,18 @@ impl Bench {
         }
         let numbers: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
         world.write(INPUT, &numbers);
-        Bench { world, file }
+        Bench { world: Open(world), file }
     }
 
     fn launch(&mut self, (name, grid, group, numbers): &Work) -> Launch {
         let name = format!("{name}.kd");
         let symbol = self.file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&*name)).expect("the kernel");
         let at = BASE + symbol.address();
-        let bytes: [u8; DESCRIPTOR_BYTES] = self.world.read(at, DESCRIPTOR_BYTES).try_into().expect("its bytes");
+        let bytes: [u8; DESCRIPTOR_BYTES] = self.world.0.read(at, DESCRIPTOR_BYTES).try_into().expect("its bytes");
         let descriptor = Descriptor::parse(Target::Gfx900, at, &bytes).expect("a descriptor");
         let numbers = u64::from(numbers[0]) | u64::from(numbers[1]) << 32;
         for (place, value) in [(0, INPUT), (8, OUTPUT), (16, numbers)] {
-            self.world.write(ARGUMENTS + place, &value.to_le_bytes());
+            self.world.0.write(ARGUMENTS + place, &value.to_le_bytes());
         }
         // Flags of the private segment's buffer and of the arguments' pointer.
         let mut user = if descriptor.wants(1) { vec![0; 4] } else { Vec::new() };
@@ -86,7 +127,7 @@ impl Bench {
         engine: &mut E,
         mut flush: impl FnMut(&mut E),
     ) -> (Duration, Vec<u32>) {
-        self.world.write(OUTPUT, &vec![0; 1 << 16]);
+        self.world.0.write(OUTPUT, &vec![0; 1 << 16]);
         let dispatch = Dispatch::new(launch.clone(), Units::VEGA10, &Arc::default());
         let begin = Instant::now();
         while let Next::Run(mut group) = dispatch.take() {
@@ -97,7 +138,7 @@ impl Bench {
             }
             flush(engine);
         }
-        (begin.elapsed(), self.world.read_words(OUTPUT, 1 << 14))
+        (begin.elapsed(), self.world.0.read_words(OUTPUT, 1 << 14))
     }
 
     /// Runs it under checks; the time and what it wrote.
@@ -135,9 +176,9 @@ impl Checker {
     }
 }
 
-fn middle(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+/// The least time: other programs make times longer, and never shorter.
+fn least(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 fn main() -> ExitCode {
@@ -171,10 +212,10 @@ fn main() -> ExitCode {
                 [&mut plain, &mut slow].into_iter().chain(&mut costs).for_each(Vec::clear);
             }
         }
-        let unit = middle(&mut plain);
-        let times = |times: &mut [f64]| middle(times) / unit;
-        print!("| {} | {:.1} ms | {:.0} |", work.0, unit * 1e3, times(&mut slow));
-        for ((_, bar), costs) in BARS.iter().zip(&mut costs) {
+        let unit = least(&plain);
+        let times = |times: &[f64]| least(times) / unit;
+        print!("| {} | {:.1} ms | {:.0} |", work.0, unit * 1e3, times(&slow));
+        for ((_, bar), costs) in BARS.iter().zip(&costs) {
             let cost = times(costs);
             met &= cost <= *bar;
             print!(" {cost:.1}{} |", if cost <= *bar { "" } else { " (missed)" });

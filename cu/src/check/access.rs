@@ -17,6 +17,42 @@ pub(super) const MOST: usize = 64 * 20;
 /// The pieces that an instruction reaches.
 pub(super) type Reaches = Few<Reach, MOST>;
 
+/// A range that has all bytes that a plain load or store of consecutive bytes in LDS, or at a base
+/// in scalar registers, will reach. None if it is another instruction.
+pub(super) fn range(inst: &Inst, wave: &Wave) -> Option<(Spot, u64)> {
+    if wave.done != 0 || wave.mode.0 & 3 << 27 != 0 {
+        return None;
+    }
+    let memory = &inst.memory;
+    let (bytes, first, last) = match inst.format {
+        Format::Ds => {
+            let (bytes, offsets, _) = of_lds(inst)?;
+            (bytes, u64::from(offsets[0].min(offsets[1])), u64::from(offsets[0].max(offsets[1])))
+        }
+        Format::Global => {
+            let (bytes, base, _) = of_memory(inst, wave)?;
+            (bytes, base?, base?)
+        }
+        _ => return None,
+    };
+    let row = &wave.rows.get(operand::row(wave, memory.vaddr, 1).ok()?)?.0;
+    let exec = wave.exec();
+    // Without branches: a compiler makes vectors of it.
+    let (mut least, mut most) = (u32::MAX, 0);
+    for (lane, value) in row.iter().enumerate() {
+        let mask = if exec >> lane & 1 == 1 { u32::MAX } else { 0 };
+        least = least.min(value | !mask);
+        most = most.max(value & mask);
+    }
+    let start = first.checked_add(least.into())?;
+    let end = last.checked_add(most.into())?.checked_add(bytes.into())?;
+    let spot = match inst.format {
+        Format::Ds => Spot::Lds(u32::try_from(start).ok()?),
+        _ => Spot::Memory(start),
+    };
+    (exec != 0).then_some((spot, end.checked_sub(start)?))
+}
+
 /// Finds the bytes that an instruction will reach, in the order of the lanes; `false`: it is none
 /// of these.
 pub(super) fn places(inst: &Inst, wave: &Wave, group: &Group, reaches: &mut Reaches) -> bool {
@@ -49,7 +85,8 @@ fn lanes(wave: &Wave) -> impl Iterator<Item = (u8, usize)> {
     (0..64u8).zip(0usize..).filter(move |(lane, _)| exec >> lane & 1 == 1)
 }
 
-fn memory(inst: &Inst, wave: &Wave, group: &Group, reaches: &mut Reaches) -> Option<()> {
+/// Bytes of a lane, the base and the offset if there is a base, and what is done.
+fn of_memory(inst: &Inst, wave: &Wave) -> Option<(u8, Option<u64>, Touch)> {
     let memory = &inst.memory;
     let (bytes, touch) = moved(kind(inst.op))?;
     if memory.lds || memory.tfe || matches!(inst.op, Op::GlobalLoadDwordAddtid | Op::GlobalStoreDwordAddtid) {
@@ -63,6 +100,13 @@ fn memory(inst: &Inst, wave: &Wave, group: &Group, reaches: &mut Reaches) -> Opt
         }
         _ => return None,
     };
+    Some((bytes, base, touch))
+}
+
+fn memory(inst: &Inst, wave: &Wave, group: &Group, reaches: &mut Reaches) -> Option<()> {
+    let memory = &inst.memory;
+    let (bytes, base, touch) = of_memory(inst, wave)?;
+    let offset = i64::from(memory.offset);
     let row = operand::row(wave, memory.vaddr, if base.is_some() { 1 } else { 2 }).ok()?;
     let low = &wave.rows.get(row)?.0;
     let high = &wave.rows.get(row + 1).unwrap_or(wave.rows.get(row)?).0;
@@ -82,13 +126,14 @@ fn memory(inst: &Inst, wave: &Wave, group: &Group, reaches: &mut Reaches) -> Opt
     Some(())
 }
 
-fn lds(inst: &Inst, wave: &Wave, reaches: &mut Reaches) -> Option<()> {
+/// Bytes at a place, the offsets of two places, and what is done.
+fn of_lds(inst: &Inst) -> Option<(u8, [u32; 2], Touch)> {
     let memory = &inst.memory;
     if memory.gds || matches!(inst.op, Op::DsReadAddtidB32 | Op::DsWriteAddtidB32) {
         return None;
     }
     // One place, or two: the bytes at each, and their offsets.
-    let (bytes, offsets, touch) = match (ds_two(inst.op), ds_kind(inst.op)) {
+    Some(match (ds_two(inst.op), ds_kind(inst.op)) {
         (Some(_), _) if inst.op.name().contains("xchg") => return None,
         (Some((bytes, unit)), _) => {
             let is_load = memory.data == Operand::None;
@@ -100,7 +145,12 @@ fn lds(inst: &Inst, wave: &Wave, reaches: &mut Reaches) -> Option<()> {
             let offset = u32::try_from(memory.offset).ok()?;
             (bytes, [offset, offset], touch)
         }
-    };
+    })
+}
+
+fn lds(inst: &Inst, wave: &Wave, reaches: &mut Reaches) -> Option<()> {
+    let memory = &inst.memory;
+    let (bytes, offsets, touch) = of_lds(inst)?;
     let row = operand::row(wave, memory.vaddr, 1).ok()?;
     let address = &wave.rows.get(row)?.0;
     let [first, second] = offsets;

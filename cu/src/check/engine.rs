@@ -118,7 +118,7 @@ impl Engine {
                     break Exit::Yield;
                 }
             }
-            match self.compute(wave, group, world, budget - done, state) {
+            match self.compute(wave, group, world, state) {
                 Ok(0) => {}
                 Ok(count) => {
                     done += count;
@@ -126,6 +126,14 @@ impl Engine {
                 }
                 Err(Exit::Decode { .. }) => break Exit::Decode { done },
                 Err(exit) => break exit,
+            }
+            match self.move_only(wave, group, world, state) {
+                None => {}
+                Some(Ok(())) => {
+                    done += 1;
+                    continue;
+                }
+                Some(Err(exit)) => break exit,
             }
             let fetched = match self.codes.fetch(wave, world) {
                 Ok(fetched) => fetched,
@@ -145,17 +153,16 @@ impl Engine {
         exit
     }
 
-    /// Runs a piece of code that only computes, if there is one here of at most `left` instructions
-    /// that no check has to look at. How many have run.
+    /// Runs a piece of code that only computes, if there is one here that no check has to look at;
+    /// all of it, as the fast engine runs whole blocks. How many instructions have run.
     fn compute<W: World>(
         &mut self,
         wave: &mut Wave,
         group: &mut Group,
         world: &mut W,
-        left: u32,
         state: &mut State,
     ) -> Result<u32, Exit> {
-        let Some(piece) = self.fast.piece(wave, world)?.filter(|piece| piece.count <= left) else { return Ok(0) };
+        let Some(piece) = self.fast.piece(wave, world)? else { return Ok(0) };
         let is_late = state.waits.as_ref().is_some_and(|waits| waits.touches(wave.index, piece));
         if is_late || state.init.as_ref().is_some_and(|init| !init.allows(wave, piece)) {
             return Ok(0);
@@ -170,6 +177,48 @@ impl Engine {
             init.computed(wave, exec, &piece);
         }
         Ok(count)
+    }
+
+    /// Does a plain load or store, if it is one all of whose bytes are within an allocation or LDS,
+    /// and no check but that looks at it. None: nothing was done.
+    fn move_only<W: World>(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        state: &mut State,
+    ) -> Option<Result<(), Exit>> {
+        if state.init.is_some() || state.race.is_some() || state.late.is_some() {
+            return None;
+        }
+        let fetched = self.codes.fetch(wave, world).ok()?;
+        let (inst, words) = &fetched;
+        let range = access::range(inst, wave)?;
+        let looks = state.watch.checks.memory && !process().has(Switch::BlindMemory);
+        if looks && !memory::contains(&self.map, (state.lds, state.group.scratch.as_ref()), range) {
+            return None;
+        }
+        let (pc, exec) = (wave.pc, wave.exec());
+        match self.fast.run(wave, group, &mut Watching { world: &mut *world, reaches: None }, 1) {
+            Exit::Yield => {}
+            // Nothing was done: the other way reports what it means.
+            Exit::Decode { .. } | Exit::Miss(_) | Exit::Refused(_) => return None,
+            exit => return Some(Err(exit)),
+        }
+        if let Some(waits) = &mut state.waits {
+            let seen = Seen {
+                group: &state.group,
+                target: wave.target,
+                pc,
+                words,
+                wave: wave.index,
+                lanes: wave.lanes,
+                lds: state.lds,
+                retries: world.retries(),
+            };
+            waits.look(&seen, (exec, true), &mut self.codes, &mut self.notes);
+        }
+        Some(Ok(()))
     }
 
     /// What an instruction that has run does to the order of waves.

@@ -283,8 +283,15 @@ impl Race {
         for reach in reaches.iter().filter(|reach| reach.touch == Touch::Atomic) {
             self.meets(wave, reach.spot);
         }
+        let mut last = None;
         for reach in reaches {
             let Spot::Lds(start) = reach.spot else { continue };
+            // Lanes often read the same.
+            let bytes = Some((start, reach.len, reach.touch));
+            if reach.touch == Touch::Read && last == bytes {
+                continue;
+            }
+            last = bytes;
             let start = usize::try_from(start).unwrap_or(usize::MAX);
             for at in start..start.saturating_add(reach.len.into()) {
                 let changed = lds.get(at) != self.before.get(at);
@@ -305,7 +312,7 @@ impl Race {
                 }
             }
         }
-        for reach in reaches {
+        for reach in reaches.iter().filter(|reach| reach.touch != Touch::Read) {
             let Spot::Lds(start) = reach.spot else { continue };
             let start = usize::try_from(start).unwrap_or(usize::MAX);
             let range = start..start.saturating_add(reach.len.into());
