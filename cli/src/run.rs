@@ -98,9 +98,9 @@ pub struct RunArgs {
     /// Run the program in the usual order of its waves and in N others, until one changes what it
     /// prints
     ///
-    /// The program has a bug then: it lacks a barrier, or an atomic operation. The exit code is 1
-    /// if that is found, and else the program's. Each run is as with `--schedule`, and what the
-    /// program prints is not shown.
+    /// The program has a bug then: it lacks a barrier, a wait, or an atomic operation. The exit
+    /// code is 1 if that is found, and else the program's. Each run is as with `--schedule`, and
+    /// what the program prints is not shown.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = [
         "schedule", "forward", "shared", "said", "timeline", "summary"])]
     explore: Option<u32>,
@@ -185,8 +185,9 @@ pub struct MachineArgs {
     perf_map: bool,
     /// In which order waves run: `usual`, or `random:N`, which is another one for each number N
     ///
-    /// The same number gives the same order: each GPU has one thread then, unless --threads says
-    /// otherwise. Nothing is translated. `vkfd run --explore` tries many.
+    /// Results of loads arrive as late as the kernel's waits allow in that. The same number gives
+    /// the same order: each GPU has one thread then, unless --threads says otherwise. The slow
+    /// engine of --check runs the kernels. `vkfd run --explore` tries many.
     #[arg(long, value_name = "ORDER", value_parser = schedule)]
     schedule: Option<Schedule>,
 }

@@ -27,6 +27,11 @@ impl<T: Copy, const N: usize> Few<T, N> {
         self.len = 0;
     }
 
+    /// Keeps the first `len` values.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Appends. Callers have no more than there is room for.
     pub(crate) fn push(&mut self, value: T) {
         debug_assert!(self.len < N, "more than {N} values");
@@ -77,6 +82,8 @@ mod tests {
         few.push(9);
         few[0] = 7;
         assert_eq!(*few, [7, 2, 3, 9]);
+        few.truncate(2);
+        assert_eq!(*few, [7, 2]);
         assert_eq!(*Few::<_, 3>::filled('a', 2), ['a', 'a']);
         assert!(Few::<u8>::new().is_empty());
     }

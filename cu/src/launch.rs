@@ -36,6 +36,7 @@ pub use dispatch::{Dispatch, Next, Taken};
 pub use grid::{Launch, Scratch, Sizes, Watcher, MAX_GROUP, MAX_LDS};
 pub use program::{LaunchError, Program};
 pub use residency::Residency;
+pub(crate) use schedule::Choices;
 pub use schedule::{Schedule, UnknownSchedule};
 pub use spare::free_spare;
 pub use units::Units;

@@ -57,6 +57,7 @@ impl Gpu {
         }
         raw::install();
         tracing::debug!(index, name = config.name, vram = vram.size(), "new GPU");
+        let config = config.with_late_loads();
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,

@@ -11,7 +11,7 @@ use vkfd_isa::{Inst, Target};
 
 use crate::class::Class;
 use crate::counter::{counts, events, wait, Kind, Late, State};
-use crate::register::Role;
+use crate::register::{Register, Role, Use};
 use crate::step::{prepare, step, Step};
 use crate::waits::{message, rule, How};
 
@@ -35,6 +35,135 @@ impl Code {
     #[must_use]
     pub fn new(target: Target, lanes: u8, offset: u32, words: &[u32], inst: &Inst) -> Code {
         Code(step(target, if lanes > 32 { 2 } else { 1 }, offset, words, inst))
+    }
+}
+
+impl Code {
+    /// The registers that it reads and writes, which are added to those of other instructions.
+    pub fn add_to(&self, reads: &mut Registers, writes: &mut Registers) {
+        let Code(step) = self;
+        step.reads.iter().for_each(|operand| reads.add(operand));
+        step.writes.iter().for_each(|operand| writes.add(operand));
+    }
+
+    /// The registers that its result goes to, as far as lanes write them.
+    #[must_use]
+    pub fn results(&self) -> Registers {
+        let mut results = Registers::NONE;
+        self.0.writes.iter().for_each(|operand| results.add(operand));
+        results
+    }
+
+    /// The same, and those of which a part stays.
+    #[must_use]
+    pub fn changed(&self) -> Registers {
+        let mut changed = self.results();
+        self.0.reads.iter().filter(|operand| operand.role == Role::Old).for_each(|operand| changed.add(operand));
+        changed
+    }
+
+    /// Whether it loads, and does nothing else: to be done again is no harm.
+    #[must_use]
+    pub fn only_loads(&self) -> bool {
+        let (class, name) = (self.0.class, self.0.op.name());
+        let loads = name.contains("_load") || name.starts_with("ds_read");
+        loads && class.intersects(Class::MEMORY | Class::SMEM) && !class.intersects(Class::LDS_DMA | Class::GDS)
+    }
+
+    /// Whether it may change memory.
+    #[must_use]
+    pub fn may_store(&self) -> bool {
+        self.0.class.intersects(Class::MEMORY | Class::SMEM) && !self.only_loads()
+    }
+}
+
+/// Words of 64 bits for all registers' numbers.
+const WORDS: usize = 12;
+
+/// A set of registers. Scalar ones are numbered from 0 on, vector registers from [`VECTOR`] and
+/// accumulation registers from [`ACCUMULATION`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers([u64; WORDS]);
+
+/// The number of the first vector register.
+pub const VECTOR: u16 = crate::register::VGPR;
+/// The number of the first accumulation register.
+pub const ACCUMULATION: u16 = crate::register::AGPR;
+
+impl Registers {
+    /// An empty one.
+    pub const NONE: Registers = Registers([0; WORDS]);
+
+    fn insert(&mut self, register: Register) {
+        if let Some(word) = self.0.get_mut(usize::from(register / 64)) {
+            *word |= 1 << (register % 64);
+        }
+    }
+
+    fn add(&mut self, operand: Use) {
+        operand.registers().for_each(|register| self.insert(register));
+    }
+
+    /// Whether both have a register.
+    #[must_use]
+    pub fn touches(&self, other: &Registers) -> bool {
+        self.0.iter().zip(&other.0).any(|(one, other)| one & other != 0)
+    }
+
+    /// Whether it has a register.
+    #[must_use]
+    pub fn has(&self, register: u16) -> bool {
+        self.0.get(usize::from(register / 64)).is_some_and(|word| word >> (register % 64) & 1 == 1)
+    }
+
+    /// Their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.0.iter().zip((0..).step_by(64)).flat_map(|(word, first)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some(first + u16::try_from(bit).unwrap_or(0))
+            })
+        })
+    }
+}
+
+/// Operations of a wave that are under way, by the caller's numbers. Their order is that of the
+/// counters. Nothing is allocated once it is made.
+#[derive(Clone, Debug)]
+pub struct Flight(State);
+
+impl Flight {
+    /// One with room for so many operations.
+    #[must_use]
+    pub fn new(room: usize) -> Flight {
+        prepare();
+        // FLAT counts on two counters.
+        Flight(State::fixed(2 * room))
+    }
+
+    /// An instruction runs: operations that it waits for have completed. Its own gets a number,
+    /// if there is one. `memory`: as FLAT, it reaches memory and not LDS.
+    pub fn run(&mut self, target: Target, Code(step): &Code, memory: bool, number: Option<u16>) {
+        let Flight(state) = self;
+        state.wait(wait(target, step));
+        for &event in events(target, step, memory).iter() {
+            let own = number.filter(|_| event.result);
+            let own = own.map(|number| Use { first: number, count: 1, role: Role::Destination });
+            state.start(target, event, own.into_iter(), step.offset);
+        }
+    }
+
+    /// Whether an operation is under way.
+    #[must_use]
+    pub fn has(&self, number: u16) -> bool {
+        !self.0.of(Use { first: number, count: 1, role: Role::Destination }).is_empty()
+    }
+
+    /// An operation counts as completed.
+    pub fn forget(&mut self, number: u16) {
+        self.0.forget(Use { first: number, count: 1, role: Role::Destination });
     }
 }
 
@@ -77,6 +206,12 @@ impl Default for Live {
 }
 
 impl Live {
+    /// Whether one of these is late.
+    #[must_use]
+    pub fn touches(&self, registers: &Registers) -> bool {
+        self.0.iter().any(|late| registers.has(late.register))
+    }
+
     /// An instruction runs. `memory`: as FLAT, it reaches memory and not LDS.
     /// `active`: there are active lanes. The first register that it uses too early; no register is
     /// reported twice for one load.

@@ -134,8 +134,11 @@ switches! {
         BlindRace = "blind_race": "The check of races looks at no access to LDS.";
         BlindMemoryRace = "blind_memory_race": "The check of races looks at no access to memory.";
         UnknownSpins = "unknown_spins": "The check of races takes no loop for one that waits.";
+        OneQueue = "one_queue": "The check of races takes launches at the same time to have an order.";
+        OneCache = "one_cache": "The check of races knows one cache for vectors and scalars, which keeps no store.";
         BlindWaits = "blind_waits": "The check of waits at run time follows no register.";
         BlindHazards = "blind_hazards": "No kernel that is launched is read for hazards.";
+        PromptLoads = "prompt_loads": "Loads complete at once in every order of waves.";
         BlindInit = "blind_init": "The check of unwritten bits keeps none.";
     }
     /// What a program has of vkfd in it, and what `vkfd run` makes for the program.

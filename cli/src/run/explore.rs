@@ -36,7 +36,7 @@ pub fn explore(orders: u32, arguments: &[OsString], program: usize, bar: &Progre
         if let Some(place) = difference(&usual, &other) {
             eprintln!(
                 "vkfd: --explore: the order random:{seed} changes the program's output, in {place}\n\
-                 vkfd: `--schedule random:{seed}` runs it that way again; `--check race` may name the cause"
+                 vkfd: `--schedule random:{seed}` runs it that way again; `--check race,waits` may name the cause"
             );
             return Ok(ExitCode::from(DIFFERS));
         }

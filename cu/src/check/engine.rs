@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The loop around the reference engine.
+//!
+//! Pieces of code that only compute run on the fast engine, if no check has anything to look at.
+//! That is: no register that they read has unwritten bits, and none that they use is late.
 
+use super::access::{self, Reaches};
 use super::codes::Codes;
 use super::init;
 use super::ledger::Ledger;
 use super::map::Map;
 use super::memory;
 use super::note::Notes;
-use super::race::{invalidates, waits, Race, Spins};
+use super::race::{invalidates, invalidates_scalars, waits, writes_back, Race, Spins};
 use super::seen::Seen;
 use super::{State, Watch};
 use crate::exit::{Exit, Miss, Stop};
+use crate::fast;
 use crate::few::Few;
 use crate::group::Group;
 use crate::launch;
@@ -18,23 +23,23 @@ use crate::reference::{self, execute};
 use crate::wave::Wave;
 use crate::world::{Access, Detour, Reach, Span, World};
 use std::sync::Arc;
-use vkfd_isa::{Format, Inst, Op, MAX_WORDS};
+use vkfd_isa::{Format, Inst, Op, Target, MAX_WORDS};
 use vkfd_sabotage::{process, Switch};
 
 /// Instructions between two questions whether the gate is wanted.
 const BATCH: u32 = 64;
-/// Most pieces that an instruction reaches: bytes of 64 lanes, and words of LDS beside them.
-const REACHES: usize = 64 * 20;
 
 /// The reference engine with checks, one per thread.
 pub struct Engine {
     ledger: Arc<Ledger>,
     map: Arc<Map>,
     notes: Notes,
-    reaches: Box<Few<Reach, REACHES>>,
+    reaches: Box<Reaches>,
     init: Box<init::Work>,
     spins: Box<Spins>,
     codes: Codes,
+    /// Runs what only computes.
+    fast: Box<fast::Engine>,
     /// Pages for the history of memory run low.
     low: bool,
     /// The launch whose notes these are.
@@ -42,9 +47,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that finds allocations in a ledger, and reports there.
+    /// An engine for a target's code that finds allocations in a ledger, and reports there.
     #[must_use]
-    pub fn new(ledger: &Arc<Ledger>) -> Engine {
+    pub fn new(target: Target, ledger: &Arc<Ledger>) -> Engine {
+        let mut fast = Box::new(fast::Engine::new(target));
+        // It runs inside of accesses, where nothing is allocated.
+        fast.defer_decoding();
+        fast.only_compute();
         Engine {
             ledger: ledger.clone(),
             map: ledger.map(),
@@ -53,9 +62,15 @@ impl Engine {
             init: Box::default(),
             spins: Box::new(Spins::new()),
             codes: Codes::new(),
+            fast,
             low: false,
             watch: None,
         }
+    }
+
+    /// A launch begins: its code may have changed.
+    pub fn invalidate(&mut self) {
+        self.fast.invalidate();
     }
 
     /// Renews the copy of the ledger. Outside of the gate.
@@ -70,7 +85,9 @@ impl Engine {
     pub fn flush(&mut self) {
         self.renew();
         if let Some(watch) = self.watch.take() {
-            self.notes.tell(&watch.launch(), &self.map, true, |finding, count| watch.ledger.report(finding, count));
+            let others = |wave| watch.ledger.kernel_of(wave);
+            let launch = watch.launch(&others);
+            self.notes.tell(&launch, &self.map, true, |finding, count| watch.ledger.report(finding, count));
         }
         self.spins.clear();
     }
@@ -87,13 +104,36 @@ impl Engine {
         if let Some(race) = &mut state.race {
             race.resumes(wave.index);
         }
-        let mut done = 0;
+        let (mut done, mut asks) = (0, 0);
         let exit = loop {
             if self.notes.is_fresh() || self.low || self.ledger.is_newer_than(&self.map) {
                 break Exit::Decode { done };
             }
-            if done >= budget || done % BATCH == 0 && world.wanted() {
+            if done >= budget {
                 break Exit::Yield;
+            }
+            if done >= asks {
+                asks = done + BATCH;
+                if world.wanted() {
+                    break Exit::Yield;
+                }
+            }
+            match self.compute(wave, group, world, state) {
+                Ok(0) => {}
+                Ok(count) => {
+                    done += count;
+                    continue;
+                }
+                Err(Exit::Decode { .. }) => break Exit::Decode { done },
+                Err(exit) => break exit,
+            }
+            match self.move_only(wave, group, world, state) {
+                None => {}
+                Some(Ok(())) => {
+                    done += 1;
+                    continue;
+                }
+                Some(Err(exit)) => break exit,
             }
             let fetched = match self.codes.fetch(wave, world) {
                 Ok(fetched) => fetched,
@@ -113,19 +153,91 @@ impl Engine {
         exit
     }
 
+    /// Runs a piece of code that only computes, if there is one here that no check has to look at;
+    /// all of it, as the fast engine runs whole blocks. How many instructions have run.
+    fn compute<W: World>(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        state: &mut State,
+    ) -> Result<u32, Exit> {
+        let Some(piece) = self.fast.piece(wave, world)? else { return Ok(0) };
+        let is_late = state.waits.as_ref().is_some_and(|waits| waits.touches(wave.index, piece));
+        if is_late || state.init.as_ref().is_some_and(|init| !init.allows(wave, piece)) {
+            return Ok(0);
+        }
+        let (count, exec) = (piece.count, wave.exec());
+        let written = state.init.is_some().then(|| piece.clone());
+        match self.fast.run(wave, group, &mut Watching { world, reaches: None }, 1) {
+            Exit::Yield => {}
+            exit => return Err(exit),
+        }
+        if let (Some(init), Some(piece)) = (&mut state.init, written) {
+            init.computed(wave, exec, &piece);
+        }
+        Ok(count)
+    }
+
+    /// Does a plain load or store, if it is one all of whose bytes are within an allocation or LDS,
+    /// and no check but that looks at it. None: nothing was done.
+    fn move_only<W: World>(
+        &mut self,
+        wave: &mut Wave,
+        group: &mut Group,
+        world: &mut W,
+        state: &mut State,
+    ) -> Option<Result<(), Exit>> {
+        if state.init.is_some() || state.race.is_some() || state.late.is_some() {
+            return None;
+        }
+        let fetched = self.codes.fetch(wave, world).ok()?;
+        let (inst, words) = &fetched;
+        let range = access::range(inst, wave)?;
+        let looks = state.watch.checks.memory && !process().has(Switch::BlindMemory);
+        if looks && !memory::contains(&self.map, (state.lds, state.group.scratch.as_ref()), range) {
+            return None;
+        }
+        let (pc, exec) = (wave.pc, wave.exec());
+        match self.fast.run(wave, group, &mut Watching { world: &mut *world, reaches: None }, 1) {
+            Exit::Yield => {}
+            // Nothing was done: the other way reports what it means.
+            Exit::Decode { .. } | Exit::Miss(_) | Exit::Refused(_) => return None,
+            exit => return Some(Err(exit)),
+        }
+        if let Some(waits) = &mut state.waits {
+            let seen = Seen {
+                group: &state.group,
+                target: wave.target,
+                pc,
+                words,
+                wave: wave.index,
+                lanes: wave.lanes,
+                lds: state.lds,
+                retries: world.retries(),
+            };
+            waits.look(&seen, (exec, true), &mut self.codes, &mut self.notes);
+        }
+        Some(Ok(()))
+    }
+
     /// What an instruction that has run does to the order of waves.
-    fn orders(&self, race: &mut Race, inst: &Inst, result: &Result<(), Exit>, wave: &Wave) {
+    /// `now`: the time of accesses to memory, of an instruction that may be one.
+    fn orders(&self, race: &mut Race, (inst, now): (&Inst, Option<u32>), result: &Result<(), Exit>, wave: &Wave) {
         match result {
             Err(Exit::Barrier) => race.arrives(wave.index, false),
             Err(Exit::End) => race.arrives(wave.index, true),
             Ok(()) if inst.format == Format::Sopp || inst.format == Format::Sopk => {
                 race.waits(wave.index, waits(wave.target, inst));
             }
-            Ok(()) if invalidates(inst.op) => race.invalidates(wave.index),
+            Ok(()) if invalidates(wave.target, inst) => race.invalidates(wave.index),
+            Ok(()) if invalidates_scalars(inst.op) => race.invalidates_scalars(wave.index),
+            Ok(()) if writes_back(wave.target, inst) => race.writes_back(wave.index, now.unwrap_or(0)),
             // AMD's library invalidates no cache behind it on gfx9, and programs rely on that.
             Ok(()) if inst.op == Op::DsGwsBarrier => {
                 race.passes_all(wave.index, self.ledger.history().lock().now());
                 race.invalidates(wave.index);
+                race.invalidates_scalars(wave.index);
             }
             _ => {}
         }
@@ -144,7 +256,7 @@ impl Engine {
         let mut init = state.init.take();
         let mut race = state.race.take();
         let mut waits = state.waits.take();
-        let exec = wave.exec();
+        let mut late = state.late.take();
         let seen = Seen {
             group: &state.group,
             target: wave.target,
@@ -155,12 +267,21 @@ impl Engine {
             lds: state.lds,
             retries: world.retries(),
         };
+        let code = if late.is_some() { self.codes.code(&seen).cloned() } else { None };
+        if let (Some(late), Some(code)) = (&mut late, &code) {
+            late.before((inst, code), race.is_none(), wave, group, world);
+        }
+        let exec = wave.exec();
         if let Some(init) = &mut init {
             init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);
         }
         // No other wave's access comes between this one and its time.
         let mut history = race.as_ref().filter(|_| shares(inst.format)).map(|_| self.ledger.history().lock());
-        let result = execute(inst, wave, group, &mut Watching { world: &mut *world, reaches: &mut self.reaches });
+        let fast = (&mut *self.fast, &mut *self.reaches);
+        let result = plain_access(inst, wave, group, world, fast).unwrap_or_else(|| {
+            let reaches = Some(&mut *self.reaches);
+            execute(inst, wave, group, &mut Watching { world: &mut *world, reaches })
+        });
         if checks.memory && !process().has(Switch::BlindMemory) {
             memory::look(&seen, &self.map, &self.reaches, &result, &mut self.notes);
         }
@@ -174,7 +295,8 @@ impl Engine {
                     history.look(race, (&seen, inst), (world, spins), &self.reaches, &mut self.notes);
                     self.low = history.is_low();
                 }
-                self.orders(race, inst, &result, wave);
+                let now = history.as_ref().map(|history| history.now());
+                self.orders(race, (inst, now), &result, wave);
             }
             drop(history);
             if let Some(waits) = &mut waits {
@@ -184,9 +306,38 @@ impl Engine {
                 let work = (&mut *self.init, &*self.map, &mut self.notes);
                 init.after(&seen, inst, (wave, world), &self.reaches, work);
             }
+            if let (Some(late), Some(code)) = (&mut late, &code) {
+                late.after(code, !self.reaches.is_empty(), wave, group, world);
+            }
         }
-        (state.init, state.race, state.waits) = (init, race, waits);
+        if inst.op == Op::SIcacheInv {
+            self.fast.invalidate();
+        }
+        (state.init, state.race, state.waits, state.late) = (init, race, waits, late);
         result
+    }
+}
+
+/// Has the fast engine do a plain load or store; none if the instruction is something else, and
+/// nothing was done.
+fn plain_access<W: World>(
+    inst: &Inst,
+    wave: &mut Wave,
+    group: &mut Group,
+    world: &mut W,
+    (fast, reaches): (&mut fast::Engine, &mut Reaches),
+) -> Option<Result<(), Exit>> {
+    if !access::places(inst, wave, group, reaches) {
+        return None;
+    }
+    match fast.run(wave, group, &mut Watching { world, reaches: None }, 1) {
+        Exit::Yield => Some(Ok(())),
+        // Its code was changed meanwhile.
+        Exit::Decode { .. } => {
+            reaches.clear();
+            None
+        }
+        exit => Some(Err(exit)),
     }
 }
 
@@ -206,26 +357,30 @@ impl launch::Engine for Engine {
     }
 
     fn decode(&mut self) {
+        self.fast.decode();
         self.renew();
         if std::mem::take(&mut self.low) {
             self.ledger.history().prepare();
         }
         if let Some(watch) = &self.watch {
-            self.notes.tell(&watch.launch(), &self.map, false, |finding, count| watch.ledger.report(finding, count));
+            let others = |wave| watch.ledger.kernel_of(wave);
+            let launch = watch.launch(&others);
+            self.notes.tell(&launch, &self.map, false, |finding, count| watch.ledger.report(finding, count));
         }
     }
 }
 
-/// A world that keeps what was reached.
+/// A world that keeps what was reached; or, for a piece that only computes, one that wants nothing
+/// while it runs. The loop counts the piece's instructions.
 struct Watching<'a, W> {
     world: &'a mut W,
-    reaches: &'a mut Few<Reach, REACHES>,
+    reaches: Option<&'a mut Reaches>,
 }
 
 impl<W: World> World for Watching<'_, W> {
     fn reaches(&mut self, reach: Reach) {
-        if self.reaches.len() < REACHES {
-            self.reaches.push(reach);
+        if let Some(reaches) = self.reaches.as_mut().filter(|reaches| reaches.len() < access::MOST) {
+            reaches.push(reach);
         }
     }
 

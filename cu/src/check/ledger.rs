@@ -9,6 +9,7 @@
 use super::bits::Bits;
 use super::hazards::{Kernel, Read};
 use super::map::{Block, Freed, Held, Live, Map};
+use super::note;
 use super::race::History;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ use vkfd_findings::{Bounds, Extent, Finding, Findings, Outcome, Suppressions};
 const MOST: usize = 1 << 17;
 /// Freed ranges that are remembered.
 const FREED: usize = 4096;
+/// Launches whose kernels are remembered.
+const LAUNCHES: usize = 256;
 
 #[derive(Debug, Default)]
 struct State {
@@ -38,6 +41,8 @@ pub struct Ledger {
     findings: Mutex<Findings>,
     /// Accesses to memory, for races.
     history: History,
+    /// The numbers of the last launches' waves, and their kernels.
+    kernels: Mutex<VecDeque<(u32, u32, note::Kernel)>>,
     /// Launches that were checked, and instructions of their waves.
     launches: AtomicU64,
     instructions: AtomicU64,
@@ -64,6 +69,7 @@ impl Ledger {
             version: AtomicU64::new(1),
             findings: Mutex::new(Findings::new(Bounds::default(), Vec::new(), Suppressions::default())),
             history: History::new(),
+            kernels: Mutex::default(),
             launches: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
             read: Read::default(),
@@ -80,13 +86,41 @@ impl Ledger {
         }
     }
 
-    pub(super) fn launched(&self) {
-        self.launches.fetch_add(1, Relaxed);
+    /// The number of a launch.
+    pub(super) fn launched(&self) -> u64 {
+        self.launches.fetch_add(1, Relaxed)
     }
 
     /// Counts instructions. Nothing waits here: it may be called within the gate.
     pub(super) fn executed(&self, instructions: u32) {
         self.instructions.fetch_add(instructions.into(), Relaxed);
+    }
+
+    /// A launch of so many waves begins whose accesses to memory are looked at: the number of its
+    /// first wave.
+    pub(super) fn begin(&self, waves: u32, kernel: note::Kernel) -> u32 {
+        let first = self.history.launch(waves);
+        let mut kernels = lock(&self.kernels);
+        if kernels.len() >= LAUNCHES {
+            kernels.pop_front();
+        }
+        kernels.push_back((first, waves, kernel));
+        first
+    }
+
+    /// The launch of this first wave has ended.
+    pub(super) fn end(&self, first: u32) {
+        self.history.end(first);
+    }
+
+    /// The kernel that the wave of a number is of.
+    pub(super) fn kernel_of(&self, wave: u32) -> Option<note::Kernel> {
+        let kernels = lock(&self.kernels);
+        kernels
+            .iter()
+            .rev()
+            .find(|(first, count, _)| wave.wrapping_sub(*first) < *count)
+            .map(|(.., kernel)| kernel.clone())
     }
 
     pub(super) fn history(&self) -> &History {

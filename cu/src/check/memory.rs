@@ -4,9 +4,22 @@
 
 use super::map::{Map, Verdict};
 use super::note::{Notes, Rule};
+use super::scratch::Scratch;
 use super::seen::Seen;
 use crate::exit::{Exit, Refusal};
 use crate::world::{Reach, Spot, Touch};
+
+/// Whether a range of bytes is within LDS, or within one allocation. In scratch it is not said.
+pub(super) fn contains(map: &Map, (lds, scratch): (usize, Option<&Scratch>), (spot, bytes): (Spot, u64)) -> bool {
+    match spot {
+        Spot::Lds(at) => u64::from(at) + bytes <= u64::try_from(lds).unwrap_or(0),
+        Spot::Memory(va) => {
+            let last = va.saturating_add(bytes.saturating_sub(1));
+            let is_scratch = scratch.is_some_and(|scratch| scratch.contains(va) || scratch.contains(last));
+            !is_scratch && map.bounds(va).is_some_and(|(start, end)| va >= start && last < end)
+        }
+    }
+}
 
 /// Compares what an instruction has reached with the bounds of it. `result`: how it ended.
 pub(super) fn look(seen: &Seen<'_>, map: &Map, reaches: &[Reach], result: &Result<(), Exit>, notes: &mut Notes) {

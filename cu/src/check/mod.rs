@@ -8,12 +8,14 @@
 //! | module | |
 //! |---|---|
 //! | `engine` | the loop around the reference engine |
+//! | `access` | plain loads and stores, which the fast engine does |
 //! | `codes` | decoded instructions |
 //! | `ledger` | allocations, live and freed, and the findings; shared by all threads |
 //! | `memory` | bounds of allocations, of LDS and of scratch; freed memory |
 //! | `race` | accesses to LDS and memory by several waves, and what orders them |
 //! | `waits` | registers that are used before their loads have arrived |
 //! | `hazards` | too few wait states in the code of kernels that are launched |
+//! | `late` | results of loads that arrive at the wait only, in another than the usual order |
 //! | `init` | bits that nothing wrote, in registers, LDS, scratch and memory |
 //! | `note` | what was found within the gate, until it becomes a finding outside |
 //!
@@ -28,11 +30,13 @@
 //!
 //! [`Exit::Decode`]: crate::Exit::Decode
 
+mod access;
 mod bits;
 mod codes;
 mod engine;
 mod hazards;
 mod init;
+mod late;
 mod ledger;
 mod map;
 mod memory;
@@ -48,7 +52,7 @@ pub use hazards::Kernel;
 pub use ledger::Ledger;
 pub use map::Block;
 
-use crate::launch::{Launch, Watcher};
+use crate::launch::{Launch, Schedule, Watcher};
 use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
@@ -140,6 +144,8 @@ pub struct Watch {
     pub image: Option<u64>,
     /// Bytes of scratch that a lane asked for.
     pub private: u32,
+    /// In another than the usual order, results of loads are late.
+    pub schedule: Schedule,
 }
 
 impl Watch {
@@ -148,8 +154,8 @@ impl Watch {
         self.kernel.starts_with("__amd_rocclr_")
     }
 
-    fn launch(&self) -> note::Launch<'_> {
-        note::Launch { kernel: &self.kernel, image: self.image }
+    fn launch<'a>(&'a self, others: &'a dyn Fn(u32) -> Option<note::Kernel>) -> note::Launch<'a> {
+        note::Launch { kernel: &self.kernel, image: self.image, others }
     }
 
     fn races(&self) -> bool {
@@ -164,18 +170,33 @@ struct Launched {
     /// The number of its first wave, and how many there are.
     first: u32,
     waves: u32,
+    /// The number of the launch.
+    number: u64,
 }
 
 /// What watches a launch.
 pub fn watch(watch: &Arc<Watch>, launch: &Launch) -> Arc<dyn Watcher> {
     let waves = launch.groups().saturating_mul(launch.group_waves().into());
     let waves = u32::try_from(waves).unwrap_or(u32::MAX);
-    watch.ledger.launched();
-    let first = if watch.races() { watch.ledger.history().launch(waves) } else { 0 };
-    Arc::new(Launched { watch: watch.clone(), first, waves })
+    let number = watch.ledger.launched();
+    let kernel = || note::Kernel { name: watch.kernel.clone(), image: watch.image, entry: launch.program.entry };
+    let first = if watch.races() { watch.ledger.begin(waves, kernel()) } else { 0 };
+    Arc::new(Launched { watch: watch.clone(), first, waves, number })
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Watcher for Launched {
+    fn end(&self) {
+        if self.watch.races() {
+            self.watch.ledger.end(self.first);
+        }
+    }
+
     fn begin(self: Arc<Self>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> Box<dyn Any + Send + Sync> {
         Box::new(State::new(&self, launch, id, waves, slots))
     }
@@ -191,6 +212,7 @@ pub struct State {
     race: Option<Box<race::Race>>,
     init: Option<init::Init>,
     waits: Option<waits::Waits>,
+    late: Option<Box<late::Late>>,
 }
 
 impl State {
@@ -211,12 +233,14 @@ impl State {
             count: launched.waves,
             span,
         };
+        let choices = watch.schedule.choices(launched.number).map(|choices| choices.branch(number.into()));
         let lds = usize::try_from(launch.lds).unwrap_or(0);
         let scratch = launch.scratch.map(|scratch| scratch::Scratch::new(scratch, slots, watch.private));
         State {
             watch: watch.clone(),
             lds,
             waits: checks.waits.then(|| waits::Waits::new(waves)),
+            late: choices.map(|choices| Box::new(late::Late::new(choices, waves))),
             race: races.then(|| Box::new(race::Race::new(lds, waves, family))),
             init: checks.init.then(|| init::Init::new(launch, waves, lds, scratch.as_ref())),
             group: seen::WorkGroup {

@@ -109,14 +109,16 @@ pub(super) struct Other {
     pub(super) group: Option<[u32; 3]>,
     pub(super) wave: u16,
     pub(super) touch: Touch,
+    /// The number of its wave, if that is one of another launch.
+    pub(super) launch: Option<u32>,
 }
 
 impl Other {
     const fn whose(&self) -> &'static str {
-        if self.group.is_some() {
-            "work-group"
-        } else {
-            "wave of the work-group"
+        match (self.launch, self.group) {
+            (Some(_), _) => "launch at the same time",
+            (None, Some(_)) => "work-group",
+            (None, None) => "wave of the work-group",
         }
     }
 }
@@ -140,12 +142,24 @@ struct Note {
     told: bool,
 }
 
+/// The kernel of a launch.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) name: String,
+    /// Where its code object lies, if that is known.
+    pub(super) image: Option<u64>,
+    /// Its first instruction.
+    pub(super) entry: u64,
+}
+
 /// The launch that notes are of.
 pub(super) struct Launch<'a> {
     /// The kernel's name.
     pub(super) kernel: &'a str,
     /// Where its code object lies, if that is known.
     pub(super) image: Option<u64>,
+    /// The kernel that the wave of a number is of.
+    pub(super) others: &'a dyn Fn(u32) -> Option<Kernel>,
 }
 
 /// The table.
@@ -184,7 +198,8 @@ impl Notes {
 
     /// Notes a register that is used too early.
     pub(super) fn add_early(&mut self, seen: &Seen<'_>, rule: Rule, early: Early) {
-        let other = Other { offset: early.by(), group: None, wave: seen.wave, touch: Touch::Read };
+        let (offset, wave) = (early.by(), seen.wave);
+        let other = Other { offset, group: None, wave, touch: Touch::Read, launch: None };
         self.note(seen, rule, (None, None), (Some(other), Some(early)));
     }
 
@@ -318,8 +333,11 @@ impl Note {
         };
         if let Some(other) = self.other {
             let offset = u64::from(other.offset);
-            let pc = launch.image.map_or(offset, |image| self.entry.wrapping_add(offset).wrapping_sub(image));
-            let place = Place { kernel: Some(launch.kernel.to_owned()), pc, offset: Some(offset), ..Place::default() };
+            let own = || Kernel { name: launch.kernel.to_owned(), image: launch.image, entry: self.entry };
+            let Kernel { name, image, entry } =
+                other.launch.and_then(|number| (launch.others)(number)).unwrap_or_else(own);
+            let pc = image.map_or(offset, |image| entry.wrapping_add(offset).wrapping_sub(image));
+            let place = Place { kernel: Some(name), pc, offset: Some(offset), ..Place::default() };
             let group = other.group.unwrap_or(self.group);
             if self.early.is_some() {
                 let message = "the result is that of".into();

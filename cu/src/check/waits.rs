@@ -6,6 +6,7 @@
 use super::codes::Codes;
 use super::note::{Notes, Rule};
 use super::seen::Seen;
+use crate::fast::Piece;
 use vkfd_lint::live::Live;
 use vkfd_sabotage::{process, Switch};
 
@@ -16,6 +17,12 @@ pub(super) struct Waits(Vec<Live>);
 impl Waits {
     pub(super) fn new(waves: u32) -> Waits {
         Waits((0..waves).map(|_| Live::default()).collect())
+    }
+
+    /// Whether a piece of code has registers that are late.
+    pub(super) fn touches(&self, wave: u16, piece: &Piece) -> bool {
+        let late = |live: &Live| live.touches(&piece.reads) || live.touches(&piece.writes);
+        !process().has(Switch::BlindWaits) && self.0.get(usize::from(wave)).is_some_and(late)
     }
 
     /// An instruction has run, with these lanes. `memory`: it reached memory, from which a FLAT

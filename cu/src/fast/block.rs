@@ -8,9 +8,10 @@ use super::builder::Builder;
 use super::chain;
 use super::code::{fetch_words, orders, Code, TOGETHER};
 use super::constants::Constants;
-use super::layout::Layout;
+use super::layout::{Grain, Layout};
 #[cfg(target_arch = "x86_64")]
 use super::native::RingEntry;
+use super::piece::Piece;
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::step::Entry;
@@ -43,6 +44,8 @@ pub(super) struct Block {
     epoch: u64,
     /// It has an instruction that orders stores: what goes past the caches is to be seen before it.
     pub(super) orders: bool,
+    /// Its registers, if it is a piece.
+    pub(super) piece: Option<Box<Piece>>,
     /// How often it has run, until it is translated.
     pub(super) heat: Cell<u32>,
     /// Its accesses are the handlers', where translated code has no gain by them.
@@ -77,6 +80,7 @@ impl Block {
             run,
             epoch,
             orders: false,
+            piece: None,
             heat: Cell::new(0),
             #[cfg(target_arch = "x86_64")]
             plain_accesses: Cell::new(false),
@@ -88,6 +92,9 @@ impl Block {
             #[cfg(target_arch = "x86_64")]
             regions: Vec::new(),
         };
+        if layout.grain == Grain::Plain {
+            block.piece = Piece::of(layout, &code.insts, &code.words).map(Box::new);
+        }
         let mut at = pc;
         let mut builder = Builder { layout, avx2, constants };
         for (inst, index) in code.insts.iter().zip(0u32..) {
@@ -131,6 +138,7 @@ impl Block {
             + (self.insts.capacity() + pairs) * size_of::<Inst>()
             + self.inexact.capacity() * size_of::<Op>()
             + self.words.capacity() * size_of::<u32>()
+            + self.piece.as_ref().map_or(0, |_| size_of::<Piece>())
             + regions
     }
 

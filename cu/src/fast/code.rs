@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Code as it is fetched for a block, with the gate open.
 //!
-//! A block's code ends after a branch, whatever leaves the engine, 64 instructions, or its page.
+//! A block's code ends after a branch, whatever leaves the engine, 64 instructions, or its page;
+//! blocks that are [pieces](super::piece) end before what does more than compute.
 //! The words are kept, to be compared when the code may have changed.
 
 use super::layout::{Grain, Layout};
+use super::piece::is_plain;
 use super::scalar;
 use crate::exit::{Exit, Refusal};
 use crate::few::Few;
@@ -67,14 +69,22 @@ impl Code {
         let mut code = Code { pc, layout, insts: Few::new(), words: Few::new(), host: [0; 2] };
         let mut at = pc;
         loop {
+            let (words, host) = (code.words.len(), code.host[1]);
             let inst = match code.next(world, at) {
                 Ok(inst) => inst,
                 // The first one is to be reported; others when they are reached.
                 Err(exit) if code.insts.is_empty() => return Err(exit),
                 Err(_) => break,
             };
+            let other = layout.grain == Grain::Plain && !is_plain(&inst);
+            if other && !code.insts.is_empty() {
+                code.words.truncate(words);
+                code.host[1] = host;
+                break;
+            }
             at = at.wrapping_add(inst.bytes.into());
-            let last = ends(inst.op) && !gives_registers_back(layout.target, &inst)
+            let last = other
+                || ends(inst.op) && !gives_registers_back(layout.target, &inst)
                 || layout.grain == Grain::Waits && waits(inst.op);
             code.insts.push(inst);
             if last || code.insts.len() == LENGTH || at / 4096 != pc / 4096 {

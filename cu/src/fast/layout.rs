@@ -24,6 +24,8 @@ pub(super) enum Grain {
     Whole,
     /// They end with a wait for memory, too.
     Waits,
+    /// They end before whatever does more than compute, see [`super::piece`].
+    Plain,
 }
 
 impl Layout {

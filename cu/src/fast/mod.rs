@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `layout`, `step`, `constants` | where waves have their registers; pre-decoded instructions |
 //! | `code`, `block` | code as it was fetched, and a straight piece of steps |
+//! | `piece` | code that only computes, for the engine with checks |
 //! | `budget` | how many bytes of them are kept |
 //! | `builder`, `translators` | from an instruction to its steps: its sources, and its translator |
 //! | `simd`, `avx2` | vectors of eight lanes |
@@ -75,6 +76,7 @@ mod operation;
 mod ops;
 mod packed;
 mod pair;
+mod piece;
 mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod region;
@@ -110,6 +112,7 @@ use cache::Cache;
 use code::Code;
 use constants::Constants;
 use layout::{Grain, Layout};
+pub(crate) use piece::Piece;
 use seam::Seam;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -157,6 +160,8 @@ pub struct Engine {
     cache: Cache,
     /// The opening of the gate within which the cache and the blocks were used last.
     opening: Option<u64>,
+    /// It runs pieces alone.
+    plain: bool,
     /// By operation.
     #[cfg(debug_assertions)]
     slow: Box<[u64]>,
@@ -343,6 +348,7 @@ impl Engine {
             blocks,
             cache: Cache::new(),
             opening: None,
+            plain: false,
             #[cfg(debug_assertions)]
             slow: vec![0; Op::ALL.len()].into_boxed_slice(),
         };
@@ -427,15 +433,39 @@ impl Engine {
         self.cache.begin();
     }
 
-    /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
-    /// gate is wanted. The gate is open.
-    pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+    /// From now on blocks are pieces, and [`Engine::run`] with a budget of 1 runs one of them.
+    pub(crate) fn only_compute(&mut self) {
+        self.plain = true;
+    }
+
+    /// The piece of code at the wave's program counter; none where something else is to be done.
+    ///
+    /// # Errors
+    /// What keeps the code from being read: as for a run.
+    pub(crate) fn piece<W: World>(&mut self, wave: &Wave, world: &mut W) -> Result<Option<&Piece>, Exit> {
+        if wave.target != self.blocks.target || wave.mode.0 & STRANGE != 0 || wave.done != 0 {
+            return Ok(None);
+        }
+        self.open(world);
+        let block = self.blocks.block(world, Layout::of(wave, Grain::Plain), wave.pc)?;
+        // SAFETY: null, or a block of `blocks`, none of which goes while the engine is borrowed.
+        Ok(unsafe { block.as_ref() }.and_then(|block| block.piece.as_deref()))
+    }
+
+    /// What was found of host memory counts for one opening of the gate.
+    fn open<W: World>(&mut self, world: &W) {
         let opening = world.opening();
         if opening.is_none() || opening != self.opening {
             self.opening = opening;
             self.blocks.runs += 1;
             self.cache.clear();
         }
+    }
+
+    /// Runs a wave for about `budget` instructions, until it is left for another reason, or the
+    /// gate is wanted. The gate is open.
+    pub fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        self.open(world);
         let mut done = 0;
         let mut exit = self.turn(wave, group, world, budget, &mut done);
         if let Exit::Decode { done: instructions } = &mut exit {
@@ -488,7 +518,12 @@ impl Engine {
         budget: u32,
         done: &mut u64,
     ) -> Option<Exit> {
-        let layout = Layout::of(wave, if budget < FINE { Grain::Waits } else { Grain::Whole });
+        let grain = match budget {
+            _ if self.plain => Grain::Plain,
+            0..FINE => Grain::Waits,
+            _ => Grain::Whole,
+        };
+        let layout = Layout::of(wave, grain);
         let mut cx = Cx::new(wave, group, world, &mut self.cache);
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = &mut self.blocks.native {

@@ -90,6 +90,9 @@ pub struct Scratch {
 pub trait Watcher: fmt::Debug + Send + Sync {
     /// That of a work-group which begins: its id, its waves, and their slots of scratch.
     fn begin(self: Arc<Self>, launch: &Launch, id: [u32; 3], waves: u32, slots: &[u32]) -> Box<dyn Any + Send + Sync>;
+
+    /// No work-group of the launch runs any more.
+    fn end(&self) {}
 }
 
 /// A launch: all that its work-groups have in common.

@@ -4,7 +4,8 @@
 //! Hardware promises no order, so a program that is right computes the same in each. Under
 //! [`Schedule::Random`] a group's next turn, the wave that runs next, and how far it gets are drawn
 //! from the number. Groups still begin in the order of their numbers, as on hardware, and waves
-//! that wait for each other still make progress.
+//! that wait for each other still make progress. Results of loads arrive at the wait only, which
+//! the engine with checks does.
 //!
 //! With one thread a GPU, the same number gives the same order. A driver that takes memory away
 //! interrupts waves at times of its own, so that runs with evictions may differ.
@@ -49,7 +50,7 @@ impl FromStr for Schedule {
 
 impl Schedule {
     /// The choices of launch number `launch`; none in the usual order.
-    pub(super) fn choices(self, launch: u64) -> Option<Choices> {
+    pub(crate) fn choices(self, launch: u64) -> Option<Choices> {
         match self {
             Schedule::Usual => None,
             Schedule::Random(seed) => Some(Choices::new(seed).branch(launch)),
@@ -59,7 +60,7 @@ impl Schedule {
 
 /// Choices that follow from a number: Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]
-pub(super) struct Choices(u64);
+pub(crate) struct Choices(u64);
 
 impl Choices {
     fn new(seed: u64) -> Choices {
@@ -67,7 +68,7 @@ impl Choices {
     }
 
     /// Choices of their own for part `number`.
-    pub(super) fn branch(&self, number: u64) -> Choices {
+    pub(crate) fn branch(&self, number: u64) -> Choices {
         Choices(Choices(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).next())
     }
 
@@ -79,7 +80,7 @@ impl Choices {
     }
 
     /// One of `count` numbers from 0 on; 0 if there is none.
-    pub(super) fn below(&mut self, count: usize) -> usize {
+    pub(crate) fn below(&mut self, count: usize) -> usize {
         let count = u64::try_from(count.max(1)).unwrap_or(1);
         usize::try_from(self.next() % count).unwrap_or(0)
     }

@@ -22,7 +22,7 @@ use crate::state::timeline::{Record, Span};
 use std::sync::Arc;
 use std::time::Instant;
 use vkfd_cu::check::{self, Watch};
-use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Sizes, DESCRIPTOR_BYTES};
+use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Schedule, Sizes, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
 use vkfd_isa::Target;
 use vkfd_sabotage::Switch;
@@ -185,7 +185,9 @@ impl Compute {
         let found = symbol::find(port, object)?;
         let image = found.as_ref().map(|(image, _)| *image);
         let name = found.and_then(|(_, name)| name).unwrap_or_else(|| format!("(at GPU address {object:#x})"));
-        let watch = Arc::new(Watch { checks, ledger, kernel: name, image, private });
+        let usual = port.shared.sabotage.has(Switch::UsualOrder);
+        let schedule = if usual { Schedule::Usual } else { port.shared.config.schedule };
+        let watch = Arc::new(Watch { checks, ledger, kernel: name, image, private, schedule });
         if self.watches.len() >= WATCHES {
             self.watches.clear();
         }

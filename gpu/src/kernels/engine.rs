@@ -9,7 +9,6 @@ use crate::state::config::Translate;
 use crate::state::profile::Profile;
 use crate::state::shared::Shared;
 use std::sync::Arc;
-use vkfd_cu::launch::Schedule;
 use vkfd_cu::reference::Reference;
 use vkfd_cu::{check, fast, Exit, Group, Wave, World};
 use vkfd_sabotage::LiveSwitches;
@@ -47,15 +46,13 @@ impl Engine {
             (Some(target), Some(checking)) => {
                 // Makes the decoder's tables now.
                 let _ = vkfd_isa::decode_as_hardware(target, &[0]);
-                Kind::Checked(Box::new(check::Engine::new(&checking.ledger)))
+                Kind::Checked(Box::new(check::Engine::new(target, &checking.ledger)))
             }
             (Some(target), None) if !shared.config.reference => {
                 let mut engine = Box::new(fast::Engine::sharing(target, &shared.code));
                 // It runs inside of accesses, where nothing is allocated.
                 engine.defer_decoding();
-                if shared.config.schedule == Schedule::Usual {
-                    translate(&mut engine, shared.config.translate, shared.config.perf_map);
-                }
+                translate(&mut engine, shared.config.translate, shared.config.perf_map);
                 Kind::Fast(engine)
             }
             (target, _) => {
@@ -84,8 +81,10 @@ impl Engine {
     /// What runs next is of launch number `launch`.
     pub(crate) fn begin(&mut self, launch: u64) {
         if std::mem::replace(&mut self.launch, launch) != launch {
-            if let Kind::Fast(engine) = &mut self.kind {
-                engine.invalidate();
+            match &mut self.kind {
+                Kind::Fast(engine) => engine.invalidate(),
+                Kind::Checked(engine) => engine.invalidate(),
+                Kind::Reference(_) => {}
             }
         }
     }

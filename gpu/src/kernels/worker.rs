@@ -229,6 +229,10 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
         }
     }
     drop(listed);
+    // Before anybody learns that it has ended.
+    if let Some(watch) = &job.dispatch.launch().watch {
+        watch.end();
+    }
     let tally = std::mem::take(&mut *lock(&job.tally));
     let failed = lock(&job.failed).take();
     (failed.map_or(Ok(()), Err), tally)

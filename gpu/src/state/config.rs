@@ -53,8 +53,8 @@ pub struct Config {
     pub strict: bool,
     /// Kernels run on the reference engine, which checks them.
     pub checking: Option<Checking>,
-    /// In which order work-groups and waves run. In another than the usual one, nothing is
-    /// translated: waves give way more often.
+    /// In which order work-groups and waves run. In another than the usual one, results of loads
+    /// are late. The engine with checks runs such kernels, also without a check.
     pub schedule: Schedule,
     /// Its compute units.
     pub units: Units,
@@ -92,5 +92,16 @@ impl Default for Config {
             timeline: None,
             name: "gfx900".into(),
         }
+    }
+}
+
+impl Config {
+    /// The same, with the engine that makes loads late where the order wants that.
+    pub(crate) fn with_late_loads(mut self) -> Config {
+        if self.schedule != Schedule::Usual {
+            let nothing = || Checking { checks: Checks::default(), ledger: Arc::new(Ledger::new(false, None)) };
+            self.checking.get_or_insert_with(nothing);
+        }
+        self
     }
 }

@@ -166,7 +166,7 @@ pub static RULES: &[Rule] = &[
         from(Class::STORE, Part::WideData, Class::VALU, Results).states(Cdna3(2, 1))),
     row("hazards/wide-store-offset", "a vector operation overwrites data of more than 64 bits that a store with a scalar offset still reads",
         &[Gfx942], "createsVALUHazard of newer versions",
-        from(Class::STORE, Part::WideDataWithOffset, Class::VALU, Results).states(Fixed(2))),
+        from(Class::STORE, Part::WideDataWithOffset, Class::VALU, Results).states(Fixed(1))),
     row("hazards/sgpr-valu", "a vector operation writes a scalar register that the next one reads",
         &[Gfx942], "checkVALUHazards",
         from(Class::VALU, Part::Writes, Class::VALU, Scalars).states(Fixed(2))),

@@ -152,11 +152,12 @@ template <typename Kernel, typename Value> void alone(Kernel kernel, Value value
     finish();
 }
 
-// Prints what depends on the order of waves, if anything does.
-void printed(bool wait)
+// Prints what depends on the order of waves, or on when loads arrive, if anything does.
+template <typename Kernel> void printed(Kernel kernel, bool wait)
 {
     Raw to(items * sizeof(int));
-    reverse<<<1, items>>>(to.data, wait);
+    CHECK(hipMemset(to.data, 1, items * sizeof(int)));
+    kernel<<<1, items>>>(to.data, wait);
     finish();
     std::vector<int> back(items);
     CHECK(hipMemcpy(back.data(), to.data, items * sizeof(int), hipMemcpyDeviceToHost));
@@ -174,8 +175,10 @@ const Tests tests = {
     {"lds-twin", [] { alone(shifted, 0); }},
     {"race", [] { alone(reverse, false); }},
     {"race-twin", [] { alone(reverse, true); }},
-    {"order", [] { printed(false); }},
-    {"order-twin", [] { printed(true); }},
+    {"order", [] { printed(reverse, false); }},
+    {"order-twin", [] { printed(reverse, true); }},
+    {"arrival", [] { printed(early, false); }},
+    {"arrival-twin", [] { printed(early, true); }},
     {"branch", [] { from_memory(count, false); }},
     {"branch-twin", [] { from_memory(count, true); }},
     {"store", [] { from_memory(scale, false); }},

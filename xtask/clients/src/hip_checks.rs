@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A HIP program with planted bugs, under `vkfd run --check`: each bug is found by its rule, and
-//! its correct twin is silent. So are HIP programs that are right. A kernel without a barrier
-//! computes something else in another order of its waves (`--explore`).
+//! its correct twin is silent. So are HIP programs that are right. A kernel without a barrier or a
+//! wait computes something else in another order of its waves and loads (`--explore`).
 
 use anyhow::{bail, Result};
 use vkfd_sabotage::Switch;
@@ -72,15 +72,19 @@ fn check(stand: &Stand, report: &mut Report) -> Result<()> {
 
     for target in ["gfx900", "gfx1030"] {
         let explore = ["--target", target, "--explore", "9"];
-        let ran = stand.run(&explore, &planted, &["order"], &[])?;
-        let found = ran.code == Some(1) && ran.stderr.contains("changes the program's output, in line ");
-        report.expect(found, &format!("orders: a kernel without a barrier on {target}"), &ran);
-        let ran = stand.run(&explore, &planted, &["order-twin"], &[])?;
-        let same = ran.succeeded() && ran.stderr.contains("is the same in 9 other orders");
-        report.expect(same, &format!("orders: the kernel with it on {target}"), &ran);
+        for (case, twin, lacks) in [("order", "order-twin", "barrier"), ("arrival", "arrival-twin", "wait")] {
+            let ran = stand.run(&explore, &planted, &[case], &[])?;
+            let found = ran.code == Some(1) && ran.stderr.contains("changes the program's output, in line ");
+            report.expect(found, &format!("orders: a kernel without a {lacks} on {target}"), &ran);
+            let ran = stand.run(&explore, &planted, &[twin], &[])?;
+            let same = ran.succeeded() && ran.stderr.contains("is the same in 9 other orders");
+            report.expect(same, &format!("orders: the kernel with the {lacks} on {target}"), &ran);
+        }
     }
-    let broken = stand.broken(Switch::UsualOrder.name(), &["--explore", "9"], &planted, &["order"])?;
-    report.expect(broken.succeeded(), "control: the usual order alone finds nothing", &broken);
+    for (switch, case) in [(Switch::UsualOrder, "order"), (Switch::PromptLoads, "arrival")] {
+        let broken = stand.broken(switch.name(), &["--explore", "9"], &planted, &[case])?;
+        report.expect(broken.succeeded(), &format!("control: {case} is not found with {}", switch.name()), &broken);
+    }
     for seed in ["3", "4"] {
         let order = format!("random:{seed}");
         let sums = [0; 2].map(|_: i32| stand.run(&["--schedule", &order], &planted, &["order"], &[]));

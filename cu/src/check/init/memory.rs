@@ -79,11 +79,10 @@ fn is_scalar_buffer(op: Op) -> bool {
 
 /// A piece of a list of bits.
 fn at(bits: &[u64], from: u64, len: u8) -> u16 {
-    (0..u64::from(len)).fold(0, |all, byte| {
-        let at = from + byte;
-        let word = usize::try_from(at / 64).ok().and_then(|word| bits.get(word)).copied().unwrap_or(0);
-        all | u16::from(word >> (at % 64) & 1 == 1) << byte
-    })
+    let word = |n: u64| usize::try_from(n).ok().and_then(|n| bits.get(n)).copied().unwrap_or(0);
+    let both = u128::from(word(from / 64)) | u128::from(word(from / 64 + 1)) << 64;
+    let mask = (1u128 << len.min(16)) - 1;
+    u16::try_from(both >> (from % 64) & mask).unwrap_or(0)
 }
 
 fn set(bits: &mut [u64], from: u64, len: u8, undefined: u16) {
@@ -199,6 +198,12 @@ impl Rows {
         Rows { first: row(inst.memory.data), second, high }
     }
 
+    /// Whether lanes have no unwritten bits in the data, of four words at most.
+    fn are_written(&self, shadow: &Shadow, lanes: u64) -> bool {
+        let second = self.second.map(|(_, row)| row);
+        self.first.is_some() && [self.first, second].into_iter().flatten().all(|row| shadow.is_written(row, 4, lanes))
+    }
+
     /// The row of a byte, and the byte in its word.
     fn place(&self, byte: usize) -> Option<(usize, usize)> {
         let byte = byte + if self.high { 2 } else { 0 };
@@ -229,19 +234,27 @@ pub(super) fn after<W: World>(
         _ => (ds_two(inst.op).filter(|_| inst.format == Format::Ds).map_or(0, |(bytes, _)| 2 * bytes), Extend::Zero),
     };
     let dst = operand::row(wave, inst.dst, 1).ok().filter(|_| inst.dst != Operand::None);
+    let mut lanes_left = wave.exec();
     if let Some(dst) = dst {
         // Loads give what memory has; all others count as written.
         let words = usize::from(size).div_ceil(4).max(if matches!(moves, Some(Move::Format { .. })) { 4 } else { 1 });
         let mut lanes = [0u128; LANES];
+        let mut all_written = size != 0;
         for reach in reaches.iter().filter(|reach| reach.touch == Touch::Read) {
             let Some(lane) = lanes.get_mut(usize::from(reach.lane)) else { continue };
             let undefined = load(shadow, lds, seen, world, map, reach, 0);
+            all_written &= undefined == 0;
             for byte in (0..reach.len).filter(|byte| undefined >> byte & 1 == 1) {
                 *lane |= 0xff << (8 * u32::from(reach.at + byte).min(15));
             }
         }
         let kept = crate::reference::memory::kept(wave.target);
-        for (lane, bits) in lanes.iter().enumerate().filter(|(lane, _)| wave.exec() >> lane & 1 == 1) {
+        let exec = wave.exec();
+        if all_written && shadow.is_written(dst, words, exec) {
+            shadow.computed.iter_mut().skip(dst).take(words).for_each(|lanes| *lanes &= !exec);
+            lanes_left = 0;
+        }
+        for (lane, bits) in lanes.iter().enumerate().filter(|(lane, _)| lanes_left >> lane & 1 == 1) {
             for word in 0..words {
                 let bits = u32::try_from(bits >> (32 * word) & u128::from(u32::MAX)).unwrap_or(0);
                 let bits = if size == 0 { 0 } else { extend.apply(bits, size, kept & shadow.word(dst + word, lane)) };
@@ -249,7 +262,12 @@ pub(super) fn after<W: World>(
             }
         }
     }
+    let is_written = rows.are_written(shadow, wave.exec());
     for reach in reaches.iter().filter(|reach| reach.touch != Touch::Read) {
+        if is_written && reach.touch == Touch::Write && usize::from(reach.lane) < LANES {
+            store(shadow, lds, seen, map, reach, 0);
+            continue;
+        }
         let lane = usize::from(reach.lane);
         let plain = reach.touch == Touch::Write && lane < LANES;
         let formatted = matches!(moves, Some(Move::Format { .. } | Move::FromLds));
@@ -279,6 +297,11 @@ pub(super) fn after<W: World>(
 }
 
 impl Shadow {
+    /// Whether lanes have no unwritten bits in some rows.
+    fn is_written(&self, row: usize, count: usize, lanes: u64) -> bool {
+        self.dirty.iter().skip(row).take(count).all(|dirty| dirty & lanes == 0)
+    }
+
     /// A loaded word.
     fn load(&mut self, row: usize, lane: usize, bits: u32) {
         self.define(row, lane);

@@ -25,13 +25,15 @@ use super::map::Map;
 use super::note::{Notes, Rule};
 use super::scratch::Scratch;
 use super::seen::Seen;
+use crate::fast::Piece;
 use crate::few::Few;
 use crate::group::Group;
 use crate::launch::Launch;
-use crate::reference::Kind;
+use crate::reference::{operand, Kind};
 use crate::wave::{Wave, LANES};
 use crate::world::{Reach, World};
 use vkfd_isa::{Format, Inst, Op, Operand};
+use vkfd_lint::live::{ACCUMULATION, VECTOR};
 use vkfd_sabotage::{process, Switch};
 
 /// Bytes of a wave's scratch that are kept.
@@ -138,6 +140,42 @@ impl Init {
         Init { waves: vec![shadow; waves], lds: vec![u64::MAX; lds.div_ceil(64)] }
     }
 
+    /// Whether a piece of code has no unwritten bits to read, which it would hand on.
+    pub(super) fn allows(&self, wave: &Wave, piece: &Piece) -> bool {
+        if process().has(Switch::BlindInit) {
+            return true;
+        }
+        let Some(shadow) = self.waves.get(usize::from(wave.index)) else { return true };
+        let lanes = if piece.crosses { wave.all() } else { wave.exec() };
+        let is_written = |register: u16| match register {
+            ..VECTOR => shadow.scalar.get(usize::from(register)).is_none_or(|bits| *bits == 0),
+            _ => row_of(wave, register).and_then(|row| shadow.dirty.get(row)).is_none_or(|dirty| dirty & lanes == 0),
+        };
+        // Where the lanes change on the way, nobody knows which of them a result is written in.
+        !shadow.scc
+            && piece.reads.iter().all(is_written)
+            && (!piece.crosses || piece.writes.iter().filter(|register| *register >= VECTOR).all(is_written))
+    }
+
+    /// A piece of code has run that was allowed, from these lanes on.
+    pub(super) fn computed(&mut self, wave: &Wave, exec: u64, piece: &Piece) {
+        let Some(shadow) = self.waves.get_mut(usize::from(wave.index)) else { return };
+        for register in piece.writes.iter() {
+            if register < VECTOR {
+                if let Some(bits) = shadow.scalar.get_mut(usize::from(register)) {
+                    *bits = 0;
+                }
+                continue;
+            }
+            let Some(row) = row_of(wave, register) else { continue };
+            if shadow.dirty.get(row).is_some_and(|dirty| dirty & exec != 0) {
+                shadow.set_row(&NewRow { row, values: [0; LANES], lanes: exec, computed: 0 });
+            } else if let Some(computed) = shadow.computed.get_mut(row) {
+                *computed &= !exec;
+            }
+        }
+    }
+
     /// What an instruction that is about to run uses, and what it will leave.
     pub(super) fn before(
         &mut self,
@@ -212,6 +250,15 @@ impl Init {
             memory::after(shadow, lds, seen, inst, (wave, world), reaches, (map, notes));
         }
     }
+}
+
+/// The row of a vector register.
+fn row_of(wave: &Wave, register: u16) -> Option<usize> {
+    let operand = match register {
+        ACCUMULATION.. => Operand::Agpr(register - ACCUMULATION),
+        _ => Operand::Vgpr(register.checked_sub(VECTOR)?),
+    };
+    operand::row(wave, operand, 1).ok()
 }
 
 impl Shadow {

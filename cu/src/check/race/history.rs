@@ -9,21 +9,25 @@
 //! - Waves of one group know each other by [`Race`]'s clocks.
 //! - A wave learns of a foreign one from a word that this one has written: by an atomic operation,
 //!   or by a load that no cache answers. It learns of the accesses that the writer had waited for.
-//! - Plain loads know of it only when the wave has invalidated its caches.
+//! - Plain loads know of it only when the wave has invalidated its caches. Loads of scalars have a
+//!   cache and an instruction of their own.
+//! - On gfx942, groups may have different caches above memory: what the writer has stored counts
+//!   only when it has been written back (`buffer_wbl2 sc1`), and that has been waited for.
 //!
 //! A store and a load past the caches do not race: that is how flags are written and read. Neither
 //! do a store that follows a wait for everything and an atomic operation: a lock's release. All
 //! waves that write the same value may do so.
 //!
-//! Launches have an order: what one writes is nothing to the next.
+//! Launches have an order: what one writes is nothing to those that begin when it has ended. Those
+//! that run at the same time, in several queues, are compared as groups of one launch are.
 //!
 //! The lock is taken within the gate, and nothing is allocated or waited for with it. Pages for
 //! words are made outside of the gate ([`History::prepare`]).
 //!
 //! Limits: [`RECORDS`] instructions, [`PAGES`] pages of 1 KiB; then the oldest are forgotten, or
-//! all. Lanes of one wave, launches in different queues, copies and processors are not compared.
-//! A store of a part of a word displaces that of another part. Whether a release on gfx90a and
-//! gfx942 writes caches back is not looked at, nor is the scalar cache.
+//! all. Lanes of one wave, copies and processors are not compared. Neither are launches that happen
+//! to run one after the other, whatever orders them, nor more than [`RUNNING`] at a time. A store
+//! of a part of a word displaces that of another part. Waves of a group share one scalar cache.
 
 use super::super::note::{Notes, Other, Rule};
 use super::super::seen::Seen;
@@ -48,6 +52,8 @@ const SLOTS: usize = 1 << 17;
 /// Pages that are ready before an instruction: as many as its lanes may reach.
 const SPARE: usize = 160;
 const LOW: usize = 130;
+/// Launches that run at the same time.
+const RUNNING: usize = 64;
 
 /// A group's waves among those of its launch, by numbers that no other wave has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +87,8 @@ struct Record {
     releases: bool,
     /// No cache answers it.
     coherent: bool,
+    /// It is a load of scalars.
+    scalar: bool,
 }
 
 impl Record {
@@ -95,6 +103,7 @@ impl Record {
         touch: Touch::Read,
         releases: false,
         coherent: false,
+        scalar: false,
     };
 
     fn is_of(&self, other: &Record) -> bool {
@@ -131,6 +140,8 @@ pub(in crate::check) struct Table {
     now: u32,
     /// The number of the next launch's first wave.
     next: u32,
+    /// Launches that have begun and not ended: their first waves' numbers, and how many there are.
+    running: [(u32, u32); RUNNING],
     records: Vec<Record>,
     /// Numbers of pages and one, by their hash; 0: none.
     keys: Vec<u64>,
@@ -144,6 +155,7 @@ impl Table {
     const EMPTY: Table = Table {
         now: 0,
         next: 0,
+        running: [(0, 0); RUNNING],
         records: Vec::new(),
         keys: Vec::new(),
         places: Vec::new(),
@@ -186,7 +198,7 @@ impl History {
             let fresh = Table::new();
             let mut table = self.lock();
             if table.records.is_empty() {
-                *table = Table { next: table.next, ..fresh };
+                *table = Table { next: table.next, running: table.running, ..fresh };
             }
         }
         // Made with the lock free: a thread within the gate may wait for it.
@@ -204,7 +216,15 @@ impl History {
         let mut table = self.lock();
         let first = table.next;
         table.next = first.wrapping_add(waves);
+        if let Some(place) = table.running.iter_mut().find(|(_, count)| *count == 0) {
+            *place = (first, waves);
+        }
         first
+    }
+
+    /// The launch of this first wave has ended.
+    pub(in crate::check) fn end(&self, first: u32) {
+        self.lock().running.iter_mut().filter(|(other, _)| *other == first).for_each(|place| *place = (0, 0));
     }
 }
 
@@ -215,10 +235,17 @@ struct Now<'a> {
 }
 
 impl Now<'_> {
+    /// Whether a record is of another launch.
+    fn is_foreign(&self, past: &Record) -> bool {
+        let Family { first, count, .. } = self.race.family;
+        past.group.wrapping_sub(first) >= count
+    }
+
     /// Whether it is ordered behind a record.
-    fn follows(&self, past: &Record, time: u32) -> bool {
-        let Family { group, first, count, .. } = self.race.family;
-        if past.is_of(&self.record) || past.group.wrapping_sub(first) >= count {
+    fn follows(&self, past: &Record, time: u32, running: &[(u32, u32)]) -> bool {
+        let Family { group, .. } = self.race.family;
+        let runs = || running.iter().any(|(first, count)| past.group.wrapping_sub(*first) < *count);
+        if past.is_of(&self.record) || self.is_foreign(past) && (!runs() || process().has(Switch::OneQueue)) {
             return true;
         }
         let Some(clock) = self.race.clocks.get(usize::from(self.record.index)) else { return true };
@@ -227,8 +254,11 @@ impl Now<'_> {
             return true;
         }
         // A cache may answer a plain load with an old value.
-        let cached = self.record.touch == Touch::Read && !self.record.coherent;
-        let known = if cached { &clock.known } else { &clock.pending };
+        let known = match self.record {
+            Record { scalar: true, .. } if !process().has(Switch::OneCache) => &clock.scalars,
+            Record { touch: Touch::Read, coherent: false, .. } => &clock.known,
+            _ => &clock.pending,
+        };
         known.covers(past.group, past.index, time)
     }
 
@@ -323,7 +353,8 @@ impl Table {
         let wave = usize::from(seen.wave);
         let time = self.tick();
         let coherent = is_coherent(seen.target, inst);
-        let Some(record) = race.record(seen, first.touch, coherent, time) else { return };
+        let scalar = inst.format == Format::Smem;
+        let Some(record) = race.record(seen, (first.touch, coherent, scalar), time) else { return };
         if let Some(place) = self.records.get_mut(time as usize % RECORDS) {
             *place = record;
         }
@@ -373,7 +404,10 @@ impl Table {
         }
         let is_store =
             seen.target.is_rdna() && (first.touch == Touch::Write || first.touch == Touch::Atomic && !inst.memory.glc);
-        race.issues(wave, time, is_store, inst.format == Format::Smem);
+        race.issues(wave, time, is_store, scalar);
+        if first.touch == Touch::Write && keeps_stores(seen.target) && !coherent {
+            race.kept.add(time);
+        }
     }
 
     /// The access that this one has no order with, and whether that is a race; otherwise both wrote
@@ -383,7 +417,7 @@ impl Table {
         let is_write = now.record.touch != Touch::Read;
         let past = |time: u32, bytes: u8| {
             let record = self.record(time).filter(|_| bytes & mask != 0)?;
-            let apart = !now.follows(record, time) && !now.agrees(record);
+            let apart = !now.follows(record, time, &self.running) && !now.agrees(record);
             apart.then_some(*record)
         };
         // A wave that has read a word past its caches comes behind that word's writer.
@@ -431,20 +465,21 @@ impl Word {
 }
 
 impl Race {
-    fn record(&self, seen: &Seen<'_>, touch: Touch, coherent: bool, time: u32) -> Option<Record> {
+    fn record(&self, seen: &Seen<'_>, (touch, coherent, scalar): (Touch, bool, bool), time: u32) -> Option<Record> {
         let wave = usize::from(seen.wave);
         let (clock, own) = (self.clocks.get(wave)?, self.own.get(wave)?);
         Some(Record {
             group: self.family.group,
             step: clock.steps.get(wave).copied()?,
             offset: seen.offset(),
-            done: own.done(time),
-            mates: own.mates,
+            done: self.kept.limit(own.done(time)),
+            mates: self.kept.limit(own.mates),
             knows: clock.known.newest().max(clock.pending.newest()),
             index: u8::try_from(wave).ok()?,
             touch,
             releases: own.is_fenced(),
             coherent,
+            scalar,
         })
     }
 
@@ -474,7 +509,10 @@ impl Race {
         let Family { first, span, .. } = self.family;
         let number = record.group.wrapping_sub(first) / span.max(1);
         let group = (record.group != self.family.group).then(|| seen.group.at(number.into()));
-        Other { offset: record.offset, group, wave: record.index.into(), touch: record.touch }
+        let is_foreign = record.group.wrapping_sub(first) >= self.family.count;
+        let launch = is_foreign.then_some(record.group);
+        let group = group.filter(|_| !is_foreign);
+        Other { offset: record.offset, group, wave: record.index.into(), touch: record.touch, launch }
     }
 }
 
@@ -489,9 +527,36 @@ fn is_coherent(target: Target, inst: &Inst) -> bool {
         }
 }
 
-/// Whether an instruction invalidates the caches that plain loads are answered by.
-pub(in crate::check) fn invalidates(op: Op) -> bool {
-    matches!(op, Op::BufferInv | Op::BufferWbinvl1 | Op::BufferWbinvl1Vol | Op::BufferGl0Inv)
+/// Whether work-groups may have caches of their own above memory that keep what is stored. A gfx942
+/// GPU has several dies, and an L2 in each.
+const fn has_dies(target: Target) -> bool {
+    match target {
+        Target::Gfx942 => true,
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx1030 | Target::Gfx1100 => false,
+    }
+}
+
+/// Whether an instruction invalidates the caches that plain loads are answered by; with several
+/// dies, for the scope of all of them.
+pub(in crate::check) fn invalidates(target: Target, inst: &Inst) -> bool {
+    match inst.op {
+        Op::BufferInv => !has_dies(target) || inst.memory.dlc,
+        op => matches!(op, Op::BufferWbinvl1 | Op::BufferWbinvl1Vol | Op::BufferGl0Inv),
+    }
+}
+
+/// Whether an instruction invalidates the cache of scalars.
+pub(in crate::check) fn invalidates_scalars(op: Op) -> bool {
+    matches!(op, Op::SDcacheInv | Op::SDcacheInvVol)
+}
+
+fn keeps_stores(target: Target) -> bool {
+    has_dies(target) && !process().has(Switch::OneCache)
+}
+
+/// Whether an instruction writes such caches back, for the scope of all dies.
+pub(in crate::check) fn writes_back(target: Target, inst: &Inst) -> bool {
+    keeps_stores(target) && inst.op == Op::BufferWbl2 && inst.memory.dlc
 }
 
 /// A word of memory, if it can be read.

@@ -27,7 +27,7 @@ mod known;
 mod own;
 mod spin;
 
-pub(super) use history::{invalidates, Family, History};
+pub(super) use history::{invalidates, invalidates_scalars, writes_back, Family, History};
 pub(super) use own::waits;
 pub(super) use spin::Spins;
 
@@ -35,7 +35,7 @@ use super::note::{Notes, Other, Rule};
 use super::seen::Seen;
 use crate::world::{Reach, Spot, Touch, World};
 use known::Known;
-use own::{Counts, Own};
+use own::{Counts, Kept, Own};
 use vkfd_sabotage::{process, Switch};
 
 /// Places of atomic operations that are told apart.
@@ -51,10 +51,12 @@ struct Clock {
     known: Known,
     /// The same, until its caches are invalidated: for accesses that no cache answers.
     pending: Known,
+    /// The same for loads of scalars, whose cache has an instruction of its own.
+    scalars: Known,
 }
 
 impl Clock {
-    const ZERO: Clock = Clock { steps: [0; WAVES], known: NOBODY, pending: NOBODY };
+    const ZERO: Clock = Clock { steps: [0; WAVES], known: NOBODY, pending: NOBODY, scalars: NOBODY };
 
     fn join(&mut self, other: &Clock) {
         for (own, other) in self.steps.iter_mut().zip(&other.steps) {
@@ -62,6 +64,7 @@ impl Clock {
         }
         self.known.join(&other.known);
         self.pending.join(&other.pending);
+        self.scalars.join(&other.scalars);
     }
 
     /// A wave's own clock goes on.
@@ -117,6 +120,8 @@ pub(super) struct Race {
     /// The time of the group's last access to memory, and that at the last two barriers.
     last: u32,
     met: [u32; 2],
+    /// Stores that are not written back to a cache that other groups share.
+    kept: Kept,
 }
 
 impl Race {
@@ -140,6 +145,7 @@ impl Race {
             family,
             last: 0,
             met: [0; 2],
+            kept: Kept::default(),
         }
     }
 
@@ -227,6 +233,16 @@ impl Race {
     pub(super) fn waits(&mut self, wave: u16, counts: Counts) {
         if let Some(own) = self.own.get_mut(usize::from(wave)) {
             own.wait(counts);
+            if let Some(time) = own.written_back() {
+                self.kept.written(time);
+            }
+        }
+    }
+
+    /// A wave has its caches' contents written back, and a wait will say when that is done.
+    pub(super) fn writes_back(&mut self, wave: u16, now: u32) {
+        if let Some(own) = self.own.get_mut(usize::from(wave)) {
+            own.write_back(now);
         }
     }
 
@@ -234,6 +250,13 @@ impl Race {
     pub(super) fn invalidates(&mut self, wave: u16) {
         if let Some(Clock { known, pending, .. }) = self.clocks.get_mut(usize::from(wave)) {
             known.join(pending);
+        }
+    }
+
+    /// The same for loads of scalars.
+    pub(super) fn invalidates_scalars(&mut self, wave: u16) {
+        if let Some(Clock { scalars, pending, .. }) = self.clocks.get_mut(usize::from(wave)) {
+            scalars.join(pending);
         }
     }
 
@@ -260,8 +283,15 @@ impl Race {
         for reach in reaches.iter().filter(|reach| reach.touch == Touch::Atomic) {
             self.meets(wave, reach.spot);
         }
+        let mut last = None;
         for reach in reaches {
             let Spot::Lds(start) = reach.spot else { continue };
+            // Lanes often read the same.
+            let bytes = Some((start, reach.len, reach.touch));
+            if reach.touch == Touch::Read && last == bytes {
+                continue;
+            }
+            last = bytes;
             let start = usize::try_from(start).unwrap_or(usize::MAX);
             for at in start..start.saturating_add(reach.len.into()) {
                 let changed = lds.get(at) != self.before.get(at);
@@ -282,7 +312,7 @@ impl Race {
                 }
             }
         }
-        for reach in reaches {
+        for reach in reaches.iter().filter(|reach| reach.touch != Touch::Read) {
             let Spot::Lds(start) = reach.spot else { continue };
             let start = usize::try_from(start).unwrap_or(usize::MAX);
             let range = start..start.saturating_add(reach.len.into());
@@ -325,6 +355,7 @@ impl Race {
         with.map(|past| Other {
             offset: past.at,
             group: None,
+            launch: None,
             wave: past.wave.into(),
             touch: past.touch.unwrap_or(Touch::Write),
         })

@@ -69,10 +69,12 @@ pub(super) struct Own {
     pub(super) mates: u32,
     /// It has waited for all of them since the last one.
     fenced: bool,
+    /// When it last began to write its caches back.
+    back: Option<u32>,
 }
 
 impl Own {
-    pub(super) const NEW: Own = Own { loads: Queue::EMPTY, stores: Queue::EMPTY, mates: 0, fenced: false };
+    pub(super) const NEW: Own = Own { loads: Queue::EMPTY, stores: Queue::EMPTY, mates: 0, fenced: false, back: None };
 
     pub(super) fn issue(&mut self, time: u32, is_store: bool) {
         self.fenced = false;
@@ -88,6 +90,19 @@ impl Own {
         }
     }
 
+    /// Its caches are written back, which counts with the loads.
+    pub(super) fn write_back(&mut self, now: u32) {
+        self.issue(now, false);
+        self.back = Some(now);
+    }
+
+    /// When it began to write back, if that has been done since this was asked the last time.
+    pub(super) fn written_back(&mut self) -> Option<u32> {
+        let back = self.back?;
+        let is_done = self.loads.oldest().is_none_or(|oldest| oldest > back);
+        is_done.then(|| self.back = None).map(|()| back)
+    }
+
     /// The time up to which all has completed, at a time.
     pub(super) fn done(&self, now: u32) -> u32 {
         [self.loads.oldest(), self.stores.oldest()].into_iter().flatten().min().unwrap_or(now).saturating_sub(1)
@@ -96,6 +111,32 @@ impl Own {
     /// Whether nothing is under way, because it has waited for that.
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced && self.loads.len == 0 && self.stores.len == 0
+    }
+}
+
+/// Stores of a group that are in a cache which other groups do not share, on targets that have
+/// such: from the oldest one on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kept {
+    oldest: Option<u32>,
+    newest: u32,
+}
+
+impl Kept {
+    /// A store of a time.
+    pub(super) fn add(&mut self, time: u32) {
+        self.oldest = self.oldest.or(Some(time));
+        self.newest = time;
+    }
+
+    /// Those up to a time are written back.
+    pub(super) fn written(&mut self, time: u32) {
+        self.oldest = self.oldest.filter(|_| self.newest > time).map(|oldest| oldest.max(time.saturating_add(1)));
+    }
+
+    /// Of a time up to which all has completed, the part up to which others may see it.
+    pub(super) fn limit(&self, time: u32) -> u32 {
+        self.oldest.map_or(time, |oldest| time.min(oldest.saturating_sub(1)))
     }
 }
 
@@ -118,5 +159,24 @@ mod tests {
         assert_eq!((own.done(7), own.is_fenced()), (6, true));
         (0..100).for_each(|time| own.issue(time, false));
         assert_eq!(own.done(100), 36, "the counter was full");
+    }
+
+    #[test]
+    fn stores_are_kept_until_they_are_written_back() {
+        let (mut own, mut kept) = (Own::NEW, Kept::default());
+        own.issue(3, false);
+        kept.add(3);
+        own.wait(Counts { loads: Some(0), stores: None });
+        assert_eq!((own.done(9), kept.limit(8)), (8, 2), "complete, and not written back");
+        own.write_back(3);
+        own.issue(4, false);
+        kept.add(4);
+        assert_eq!(own.written_back(), None, "nothing has waited");
+        own.wait(Counts { loads: Some(1), stores: None });
+        let time = own.written_back().expect("it is done");
+        kept.written(time);
+        assert_eq!((time, kept.limit(8), own.written_back()), (3, 3, None), "the second store is kept");
+        kept.written(4);
+        assert_eq!(kept.limit(8), 8);
     }
 }

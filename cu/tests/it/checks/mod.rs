@@ -2,12 +2,15 @@
 //! Planted bugs of kernels, which hardware hides: each is found on all targets, with its facts, and
 //! its correct twin is silent. `planted.cl` has the kernels, and `planted.sh` compiles them.
 
+mod late;
+mod published;
 mod rig;
 
 use crate::support::alone;
 use rig::{Given, Rig};
 use std::process::Command;
 use vkfd_cu::check::Checks;
+use vkfd_cu::launch::Schedule;
 use vkfd_findings::{Access, Check, Counted, Position};
 use vkfd_isa::Target;
 use vkfd_sabotage::{process, Switch, Switches};
@@ -15,12 +18,12 @@ use vkfd_sabotage::{process, Switch, Switches};
 /// A kernel, what it is given, and the rule that finds it; none: it is right.
 type Case = (&'static str, Given, Option<&'static str>);
 
-const WRITTEN: Given = Given { first: 0, unwritten: false, groups: 1 };
-const UNWRITTEN: Given = Given { first: 0, unwritten: true, groups: 1 };
-const GROUPS: Given = Given { first: 0, unwritten: false, groups: 3 };
+const WRITTEN: Given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+const UNWRITTEN: Given = Given { unwritten: true, ..WRITTEN };
+const GROUPS: Given = Given { groups: 3, ..WRITTEN };
 
 const fn first(first: u32) -> Given {
-    Given { first, unwritten: false, groups: 1 }
+    Given { first, ..WRITTEN }
 }
 
 const MEMORY: &[Case] = &[
@@ -242,6 +245,41 @@ fn blind_checks_find_nothing() {
 }
 
 #[test]
+fn launches_at_the_same_time_have_no_order() {
+    let kernels = ["store_100", "compute"];
+    for target in Target::ALL {
+        let rig = Rig::new(target);
+        let race = only(Check::Race);
+        assert_eq!(rig.run_both(kernels, false, race), [], "{target}: one after the other");
+        let found = rig.run_both(kernels, true, race);
+        assert_eq!(rules(&found), ["race/memory"], "{target}");
+        let finding = &found[0].finding;
+        assert!(finding.message.ends_with("by another launch at the same time have no order"), "{}", finding.message);
+        let mut names = vec![finding.place.kernel.as_deref()];
+        names.extend(finding.notes.iter().filter_map(|note| Some(note.place.as_ref()?.kernel.as_deref())));
+        names.sort_unstable();
+        assert_eq!(names, [Some("compute"), Some("store_100")], "{target}");
+    }
+}
+
+#[test]
+fn one_queue_and_one_cache_hide_races() {
+    alone("checks::one_queue_and_one_cache_hide_races", || {
+        let kernels = ["unwritten", "write_back_late", "scalar_stale"];
+        for target in Target::ALL {
+            process().set(Switches::NONE.with(Switch::OneQueue));
+            let found = Rig::new(target).run_both(["store_100", "compute"], true, only(Check::Race));
+            assert_eq!(found, [], "{target}: launches at the same time");
+            process().set(Switches::NONE.with(Switch::OneCache));
+            for kernel in kernels {
+                let found = Rig::of("published", target).run(kernel, GROUPS, only(Check::Race));
+                assert_eq!(found, [], "{target} {kernel}");
+            }
+        }
+    });
+}
+
+#[test]
 fn findings_have_their_facts() {
     for target in Target::ALL {
         let rig = Rig::new(target);
@@ -295,9 +333,11 @@ fn the_code_is_the_sources() {
     let status = Command::new(here.join("planted.sh")).arg(&out).status().expect("a shell");
     assert!(status.success());
     for target in Target::ALL {
-        let name = format!("planted-{target}.co");
-        let made = std::fs::read(out.join(&name)).expect("a code object");
-        assert!(made == std::fs::read(here.join(&name)).expect("a code object"), "{name} is not made of planted.cl");
+        for source in ["planted", "published"] {
+            let name = format!("{source}-{target}.co");
+            let read = |at: &std::path::Path| std::fs::read(at.join(&name)).expect("a code object");
+            assert!(read(&out) == read(&here), "{name} is not made of {source}.cl");
+        }
     }
     let _ = std::fs::remove_dir_all(out);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work-group of 128 work-items on the engine with checks.
 
-use crate::support::program::user;
+use crate::support::program::{user, words};
 use crate::support::APERTURES;
-use object::{Object, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::sync::Arc;
 use vkfd_cu::check::{watch, Block, Checks, Engine, Kernel, Ledger, Watch};
-use vkfd_cu::launch::{Descriptor, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
+use vkfd_cu::launch::{Descriptor, Launch, Schedule, Scratch, Sizes, Turn, Workgroup, DESCRIPTOR_BYTES};
 use vkfd_cu::{Flat, Place};
 use vkfd_findings::Counted;
 use vkfd_isa::Target;
@@ -33,6 +33,8 @@ pub struct Given {
     pub unwritten: bool,
     /// Work-groups.
     pub groups: u32,
+    /// In another than the usual one, loads are late.
+    pub schedule: Schedule,
 }
 
 pub struct Rig {
@@ -41,43 +43,111 @@ pub struct Rig {
 }
 
 impl Rig {
+    /// With the planted bugs.
     pub fn new(target: Target) -> Rig {
+        Rig::of("planted", target)
+    }
+
+    /// With the kernels of a source.
+    pub fn of(source: &str, target: Target) -> Rig {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/checks");
-        let code = std::fs::read(path.join(format!("planted-{target}.co"))).expect("a code object");
+        let code = std::fs::read(path.join(format!("{source}-{target}.co"))).expect("a code object");
         Rig { target, code }
+    }
+
+    /// Whether the target's object has a kernel.
+    pub fn has(&self, kernel: &str) -> bool {
+        let file = object::File::parse(&*self.code).expect("an object");
+        let has = file.dynamic_symbols().any(|symbol| symbol.name() == Ok(kernel));
+        has
     }
 
     /// Runs a kernel: what is found.
     pub fn run(&self, kernel: &str, given: Given, checks: Checks) -> Vec<Counted> {
-        self.run_with(kernel, given, checks, |_| {})
+        self.run_with(kernel, given, checks, |_| {}).0
     }
 
     /// Runs a kernel whose output has been freed.
     pub fn run_freed(&self, kernel: &str) -> Vec<Counted> {
         let checks = Checks { memory: true, ..Checks::default() };
-        self.run_with(kernel, Given { first: 0, unwritten: false, groups: 1 }, checks, |ledger| {
-            ledger.free(OUTPUT, Some("another test".into()));
-        })
+        let given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+        self.run_with(kernel, given, checks, |ledger| ledger.free(OUTPUT, Some("another test".into()))).0
     }
 
-    fn run_with(&self, kernel: &str, given: Given, checks: Checks, last: impl FnOnce(&Ledger)) -> Vec<Counted> {
-        let target = self.target;
+    /// Runs a kernel without a check, on an input of words by their numbers: the words that it
+    /// leaves there, behind the ones that it reads. `spoil` changes the kernel's code first.
+    pub fn result(&self, kernel: &str, schedule: Schedule, spoil: impl FnOnce(&mut [u32])) -> Vec<u32> {
+        let given = Given { first: 0, unwritten: false, groups: 1, schedule };
+        let changed = self.changed(kernel, spoil);
+        changed.run_with(kernel, given, Checks::default(), |_| {}).1
+    }
+
+    /// The same code objects with another code of a kernel.
+    fn changed(&self, kernel: &str, spoil: impl FnOnce(&mut [u32])) -> Rig {
+        let file = object::File::parse(&*self.code).expect("an object");
+        let function = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(kernel)).expect("its code");
+        let section = file.section_by_index(function.section_index().expect("a section")).expect("its section");
+        let (begin, _) = section.file_range().expect("bytes in the file");
+        let at = usize::try_from(begin + function.address() - section.address()).expect("small");
+        let range = at..at + usize::try_from(function.size()).expect("small");
+        let mut code = self.code.clone();
+        let mut words = words(&code[range.clone()]);
+        spoil(&mut words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        code[range].copy_from_slice(&bytes);
+        Rig { target: self.target, code }
+    }
+
+    fn run_with(
+        &self,
+        kernel: &str,
+        given: Given,
+        checks: Checks,
+        last: impl FnOnce(&Ledger),
+    ) -> (Vec<Counted>, Vec<u32>) {
+        let (mut world, ledger) = self.loaded(given, checks);
+        last(&ledger);
+        let launch = self.launch(kernel, given, checks, (&mut world, &ledger));
+        let mut engine = Engine::new(self.target, &ledger);
+        // Side by side, as groups that wait for each other need it.
+        let budget = if given.groups > 1 { 64 } else { 1 << 20 };
+        run_all(groups(&launch, given.groups, 0), (&mut engine, &mut world), budget);
+        (ledger.findings(), world.read_words(INPUT + 512, 128))
+    }
+
+    /// Runs two kernels, the second when the first has ended, or both at the same time.
+    pub fn run_both(&self, kernels: [&str; 2], at_once: bool, checks: Checks) -> Vec<Counted> {
+        let given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+        let (mut world, ledger) = self.loaded(given, checks);
+        let mut engine = Engine::new(self.target, &ledger);
+        let first = self.launch(kernels[0], given, checks, (&mut world, &ledger));
+        if !at_once {
+            run_all(groups(&first, 1, 0), (&mut engine, &mut world), 8);
+            first.watch.iter().for_each(|watch| watch.end());
+        }
+        let second = self.launch(kernels[1], given, checks, (&mut world, &ledger));
+        let mut all = groups(&second, 1, 4);
+        if at_once {
+            all.extend(groups(&first, 1, 0));
+        }
+        run_all(all, (&mut engine, &mut world), 8);
+        ledger.findings()
+    }
+
+    /// The code object in memory, with allocations.
+    fn loaded(&self, given: Given, checks: Checks) -> (Flat, Arc<Ledger>) {
         let file = object::File::parse(&*self.code).expect("an object");
         let mut world = Flat::new(BASE, PAGES);
         for segment in file.segments() {
             world.write(BASE + segment.address(), segment.data().expect("a segment"));
         }
-        let name = format!("{kernel}.kd");
-        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&*name)).expect("a kernel of this name");
-        let at = BASE + symbol.address();
-        let bytes: [u8; DESCRIPTOR_BYTES] = world.read(at, DESCRIPTOR_BYTES).try_into().expect("as many as asked for");
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let (lds, private) = (word(0), word(4));
-        let descriptor = Descriptor::parse(target, at, &bytes).expect("a descriptor");
-        world.write(INPUT, &given.first.to_le_bytes());
+        if checks == Checks::default() {
+            world.write_words(INPUT, &(0..128).map(|n| n * n + 5).collect::<Vec<_>>());
+        } else {
+            world.write(INPUT, &given.first.to_le_bytes());
+        }
         world.write(ARGUMENTS, &INPUT.to_le_bytes());
         world.write(ARGUMENTS + 8, &OUTPUT.to_le_bytes());
-
         let ledger = Arc::new(Ledger::new(checks.init, None));
         for va in [INPUT, OUTPUT] {
             ledger.add_block(&Block { va, bytes: 0x1000, device: true, visible: false });
@@ -88,7 +158,20 @@ impl Rig {
         if !given.unwritten {
             ledger.written(INPUT, 1024);
         }
-        last(&ledger);
+        (world, ledger)
+    }
+
+    /// A launch of a kernel, which is read for hazards.
+    fn launch(&self, kernel: &str, given: Given, checks: Checks, (world, ledger): (&mut Flat, &Arc<Ledger>)) -> Launch {
+        let target = self.target;
+        let file = object::File::parse(&*self.code).expect("an object");
+        let name = format!("{kernel}.kd");
+        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&*name)).expect("a kernel of this name");
+        let at = BASE + symbol.address();
+        let bytes: [u8; DESCRIPTOR_BYTES] = world.read(at, DESCRIPTOR_BYTES).try_into().expect("as many as asked for");
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (lds, private) = (word(0), word(4));
+        let descriptor = Descriptor::parse(target, at, &bytes).expect("a descriptor");
         if checks.hazards {
             let function = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(kernel)).expect("its code");
             let code = world.read(BASE + function.address(), usize::try_from(function.size()).expect("small"));
@@ -96,7 +179,8 @@ impl Rig {
             let (name, entry) = (kernel, BASE + function.address());
             ledger.lint(Kernel { target, name, image: BASE, entry, descriptor: &bytes, flags, version, code });
         }
-        let watched = Watch { checks, ledger: ledger.clone(), kernel: kernel.into(), image: Some(BASE), private };
+        let (image, schedule) = (Some(BASE), given.schedule);
+        let watched = Watch { checks, ledger: ledger.clone(), kernel: kernel.into(), image, private, schedule };
         let mut launch = Launch {
             program: descriptor.program.clone(),
             sizes: Sizes::new(1, [given.groups * ITEMS, 1, 1], [ITEMS, 1, 1]).expect("sizes"),
@@ -108,16 +192,20 @@ impl Rig {
             watch: None,
         };
         launch.watch = Some(watch(&Arc::new(watched), &launch));
-        let mut engine = Engine::new(&ledger);
-        let slots = |group: u32| (4 * group..4 * group + 4).collect();
-        let mut groups: Vec<_> =
-            (0..given.groups).map(|group| launch.workgroup(group.into(), slots(group), Place::default())).collect();
-        // Side by side, as groups that wait for each other need it.
-        let budget = if given.groups > 1 { 64 } else { 1 << 20 };
-        while !groups.is_empty() {
-            groups.retain_mut(|group| matches!(group.run(&mut engine, &mut world, budget), Turn::More { .. }));
-            engine.flush();
-        }
-        ledger.findings()
+        launch
+    }
+}
+
+/// The work-groups of a launch, with scratch from a slot on.
+fn groups(launch: &Launch, count: u32, slot: u32) -> Vec<Workgroup> {
+    let slots = |group: u32| (slot + 4 * group..slot + 4 * group + 4).collect();
+    (0..count).map(|group| launch.workgroup(group.into(), slots(group), Place::default())).collect()
+}
+
+/// Runs work-groups in turns until all have ended.
+fn run_all(mut groups: Vec<Workgroup>, (engine, world): (&mut Engine, &mut Flat), budget: u32) {
+    while !groups.is_empty() {
+        groups.retain_mut(|group| matches!(group.run(engine, world, budget), Turn::More { .. }));
+        engine.flush();
     }
 }
