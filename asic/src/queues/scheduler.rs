@@ -20,6 +20,8 @@ use vkfd_gpu::{QueueKind, View};
 
 /// Words of all run lists that one packet starts.
 const LIST_WORDS: u64 = 1 << 20;
+/// A RUN_LIST packet that is the last of its list, and leads to the next one.
+const CHAIN: u32 = 1 << 20;
 /// KFD's VMIDs until it says which.
 const KFD_VMIDS: u32 = 0xfff8;
 /// Words of a copy engine's MQD that are registers of its queue.
@@ -77,6 +79,7 @@ impl Processor {
     /// RUN_LIST: a list of `words` words at `va`, and those that it leads to.
     pub(crate) fn run_list(&mut self, mut va: u64, mut words: u64) -> Result<(), PacketError> {
         let own = space(0, false);
+        let start = va;
         let mut budget = LIST_WORDS;
         let mut at = 0;
         self.scheduler.current = None;
@@ -99,7 +102,13 @@ impl Processor {
                 pm4::op::MAP_PROCESS => self.map_process(&body)?,
                 pm4::op::MAP_QUEUES => self.map_queues(&body)?,
                 pm4::op::RUN_LIST => {
-                    (va, words, at) = (body.wide(1) & !3, u64::from(body.get(3) & 0xf_ffff), 0);
+                    let next = body.wide(1) & !3;
+                    // Of more queues or processes than fit hardware makes rounds for ever: it gives
+                    // each its time. Here all of them run after the first round.
+                    if next == start && body.get(3) & CHAIN != 0 {
+                        return Ok(());
+                    }
+                    (va, words, at) = (next, u64::from(body.get(3) & 0xf_ffff), 0);
                     continue;
                 }
                 _ => return bad(format!("{} in a run list", pm4::op_name(op))),

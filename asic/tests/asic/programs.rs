@@ -123,6 +123,35 @@ fn a_run_list_gives_a_process_its_tables_and_its_queue_runs() {
 }
 
 #[test]
+fn a_run_list_of_more_than_fits_leads_back_to_its_beginning_and_is_done_once() {
+    const CHAIN: u32 = 1 << 20;
+    let (rig, mut done) = (Rig::up(), 0);
+    let mut program = Program::new(&rig, 0x8003, rig.process_tables(0));
+    program.init_mqd();
+    let list = |to: u64, chain: u32| {
+        let [low, high] = halves(GART + to);
+        let words = [program.map_process(), program.map_queue()].concat();
+        let length = u32::try_from(words.len()).unwrap() + 4;
+        [words, vec![pm4(0xa5, 3), low, high, length | chain | 1 << 23]].concat()
+    };
+    let (round, loops) = (list(LIST, CHAIN), list(LIST, 0));
+    program.run(&mut done, &round);
+    program.write(&fence(0, 5));
+    program.ring();
+    program.wait();
+    assert_eq!((rig.word(DATA), rig.asic.summary().halted), (5, Vec::new()));
+    // The scheduler goes on: the next list is looked at.
+    unmap_all(&rig, &mut done);
+    program.write(&fence(8, 6));
+    program.run(&mut done, &round);
+    program.wait();
+    assert_eq!(rig.word(DATA + 8), 6);
+    // A list that leads to itself otherwise has no end.
+    program.run(&mut done, &loops);
+    assert_eq!(rig.asic.summary().halted, ["compute ring 2.1.0"]);
+}
+
+#[test]
 fn an_unmapped_queue_stands_still_and_goes_on_where_it_was() {
     let (rig, mut done) = (Rig::up(), 0);
     let mut program = Program::new(&rig, 0x8003, rig.process_tables(0));

@@ -17,10 +17,11 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::cache::Cache;
-use super::expected::{Expectations, Place, Standing};
+use super::expected::{Expectations, Standing};
 use super::machine::Machine;
 #[cfg(doc)]
 use super::memory::Memory;
+use super::place::Place;
 use super::report;
 use super::session::Session;
 use super::suite::{Control, Suite};
@@ -59,7 +60,7 @@ pub fn run(ready: &[Ready], cache: &Cache, vkfd: Option<&Path>) -> Result<Verdic
                 let as_expected = |name, outcome| expectations.compare(name, target, outcome) == Standing::AsExpected;
                 Ok::<_, anyhow::Error>(seen.iter().any(|case| !as_expected(&case.name, &case.outcome)))
             };
-            let place = report::place(target, false, memory);
+            let place = report::place(target, Place::Process, memory);
             let what = format!("{}, {place}: {unit} with {sabotage} broken", suite.name());
             match (otherwise(&sound)?, otherwise(&broken)?) {
                 (false, true) => {

@@ -3,9 +3,9 @@
 //!
 //! The file has `pass`, a list of cases, and the lists `[[fails]]`, `[[not-applicable]]` and
 //! `[[left-out]]`. Each of these has `cases` and a `reason`. `targets` limits it to some targets,
-//! `machine` to "process" or "guest", and `memory` to a kind of [`Memory`]. Names in these three
-//! may have `*`. `short` has patterns of the programs that a short run takes; all if it is not
-//! there. An entry for a target goes before `pass`. Cases that are left out are not begun.
+//! `machine` to "process", "guest" or "amdgpu", and `memory` to a kind of [`Memory`]. Names in
+//! these three may have `*`. `short` has patterns of the programs that a short run takes; all if it
+//! is not there. An entry for a target goes before `pass`. Cases that are left out are not begun.
 //!
 //! For thousands of cases, `[[passes]]` has a table from a program's name, or a pattern of its
 //! cases, to the number of them that pass. `[[skips]]`, with a `reason`, has the number of those
@@ -22,6 +22,7 @@ use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
 use super::memory::Memory;
+use super::place::Place;
 use super::select::matches;
 use super::suite::{unit_of, Case, Outcome};
 use xtask_base::tree;
@@ -46,14 +47,6 @@ pub struct Expectations {
     skips: Vec<Counted>,
 }
 
-/// Where programs run: under `vkfd run`, or in a guest on the kernel module.
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "kebab-case")]
-pub enum Place {
-    Process,
-    Guest,
-}
-
 /// How many cases of programs pass, or skip themselves.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,7 +54,7 @@ struct Counted {
     /// All if empty.
     #[serde(default)]
     targets: Vec<String>,
-    /// Both if it is not said.
+    /// All if it is not said.
     machine: Option<Place>,
     /// Any if it is not said.
     memory: Option<Memory>,
@@ -79,7 +72,7 @@ struct Group {
     /// All if empty.
     #[serde(default)]
     targets: Vec<String>,
-    /// Both if it is not said.
+    /// All if it is not said.
     machine: Option<Place>,
     /// Any if it is not said.
     memory: Option<Memory>,
@@ -401,6 +394,7 @@ mod tests {
             (Place::Guest, "a", Some(Expected::Fails("a guest's GPUs have less memory"))),
             (Place::Process, "b: c", Some(Expected::Pass)),
             (Place::Guest, "b: c", None),
+            (Place::Amdgpu, "a", Some(Expected::Pass)),
         ] {
             let file = Expectations::parse(text).expect("a file").at(place, Memory::Device);
             assert_eq!(file.of(case, "gfx900"), expected, "{case}, {place:?}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Programs in a guest, on the kernel module: nothing is between them and `/dev/kfd`.
+//! Programs in a guest, on the kernel module or on AMD's own driver: nothing is between them and
+//! `/dev/kfd`.
 //!
 //! Mechanism: to boot takes longer than most programs do, so they share a guest. A suite runs its
 //! programs again and again. A new start is only noted. Then all noted programs run in a guest, and
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::place::Place;
 use super::ran::Ran;
 use super::unit::environment;
 use super::unit::Unit;
@@ -53,6 +55,14 @@ struct How {
 }
 
 impl Guest {
+    /// Where its programs run.
+    pub fn place(&self) -> Place {
+        match self.like {
+            Like::Vkfd { .. } => Place::Guest,
+            Like::Amd { .. } => Place::Amdgpu,
+        }
+    }
+
     /// One like this for each number of GPUs.
     pub fn new(like: Like) -> Guest {
         Guest { like, state: Mutex::default() }
@@ -101,7 +111,7 @@ impl Guest {
             let mut mine: Vec<_> =
                 state.starts.iter_mut().filter(|start| start.ended.is_none() && start.how.gpus == gpus).collect();
             let wanted: Vec<Wanted> = mine.iter().enumerate().map(|(number, start)| start.wanted(number)).collect();
-            let mut seen = others::run(target, gpus, libraries, self.like, &wanted)?;
+            let mut seen = others::run(target, gpus, libraries, &self.like, &wanted)?;
             findings.get_or_insert_with(Vec::new).append(&mut seen.findings);
             for (start, Wanted { name, .. }) in mine.iter_mut().zip(wanted) {
                 start.ended = Some(ran(seen.programs.remove(&name).unwrap_or_default()));

@@ -33,6 +33,7 @@ mod memory;
 mod monitors;
 mod opencl_cts;
 mod piglit;
+mod place;
 mod pytest;
 mod pytorch;
 mod ran;
@@ -59,10 +60,11 @@ use anyhow::{ensure, Context, Result};
 
 use self::cache::Cache;
 use self::checked::Checks;
-use self::expected::{Expectations, Place};
+use self::expected::Expectations;
 use self::guest::Guest;
 use self::machine::Machine;
 use self::memory::Memory;
+use self::place::Place;
 use self::report::Report;
 use self::select::{Selection, Shard};
 use self::session::Session;
@@ -138,6 +140,15 @@ pub struct Args {
     /// In the guest, keep their pages moving: to swap and back, by compaction, by merging (KSM)
     #[arg(long, requires = "guest")]
     pressure: bool,
+    /// Run them in a guest on AMD's own driver, on the device of `cargo xtask vm amdgpu`
+    #[arg(long, conflicts_with_all = ["guest", "jobs", "controls", "check", "memory"])]
+    amdgpu: bool,
+    /// With --amdgpu, build a kernel with this folder's patches, or this patch (docs/series.md)
+    #[arg(long, value_name = "DIR", requires = "amdgpu")]
+    series: Option<PathBuf>,
+    /// With --amdgpu, more parameters for the driver, as `sched_policy=2`
+    #[arg(long, value_name = "WORDS", requires = "amdgpu", default_value = "", hide_default_value = true)]
+    parameters: String,
     /// What the programs' device memory is; for suites of packages of a newer Debian
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     memory: Memory,
@@ -160,6 +171,16 @@ pub struct Args {
     /// A vkfd that is built already
     #[arg(long, value_name = "FILE", hide = true)]
     vkfd: Option<PathBuf>,
+}
+
+impl Args {
+    /// The guest that is asked for.
+    fn like(&self) -> Like {
+        match self.amdgpu {
+            true => Like::Amd { series: self.series.clone(), parameters: self.parameters.clone() },
+            false => Like::Vkfd { pressure: self.pressure, parameters: self.memory.parameters() },
+        }
+    }
 }
 
 const SUITES: &[&dyn Suite] = &[
@@ -239,7 +260,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
     }
     let built = args.built.as_deref().map(std::path::absolute).transpose().context("make --built absolute")?;
     let sources = args.sources.clone().unwrap_or_else(|| cache.sources());
-    let place = if args.guest { Place::Guest } else { Place::Process };
+    let place = match (args.guest, args.amdgpu) {
+        (true, _) => Place::Guest,
+        (_, true) => Place::Amdgpu,
+        _ => Place::Process,
+    };
     let mut ready = Vec::new();
     for suite in SUITES.iter().copied().filter(|suite| args.suites.is_empty() || is_named(suite)) {
         let source = suite.source();
@@ -254,9 +279,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
             ensure!(!is_named(&suite), "{}: its programs' memory is as they ask for it", suite.name());
             continue;
         }
-        if args.guest && suite.in_guest().is_empty() {
-            ensure!(!is_named(&suite), "{}: it has no programs for a guest", suite.name());
-            println!("{}: left out: it has no programs for a guest", suite.name());
+        if suite.runs_at(place).is_empty() {
+            ensure!(!is_named(&suite), "{}: it has no programs for such a guest", suite.name());
+            println!("{}: left out: it has no programs for such a guest", suite.name());
             continue;
         }
         if matches!(source, Source::Debian { .. } | Source::Upstream { .. }) {
@@ -290,7 +315,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Clean(format!("{} suites", ready.len())));
     }
     for target in &args.targets {
-        let has = ready.iter().any(|ready| ready.suite.targets().contains(&target.as_str()));
+        let has = ready.iter().any(|ready| ready.suite.targets_at(place).contains(&target.as_str()));
         ensure!(has, "{target}: none of these suites has programs for it");
     }
     let wanted: Vec<_> = ready.iter().flat_map(|ready| ready.suite.packages()).copied().collect();
@@ -303,24 +328,24 @@ pub fn run(args: &Args) -> Result<Verdict> {
         return controls::run(&ready, &cache, args.vkfd.as_deref());
     }
     let checks = args.check.clone().map(Checks);
-    let here = (!args.guest).then(|| Machine::sound(args.vkfd.as_deref(), checks)).transpose()?;
+    let is_here = place == Place::Process;
+    let here = is_here.then(|| Machine::sound(args.vkfd.as_deref(), checks)).transpose()?;
     if args.script.is_some() {
-        ensure!(!args.guest, "--script runs in the process");
+        ensure!(is_here, "--script runs in the process");
         ensure!(ready.len() == 1, "--script runs in one suite's root, which is to be named");
     }
     let mut report = Report::default();
     for Ready { suite, found, expectations } in &ready {
         let short = if args.short { expectations.short.clone() } else { Vec::new() };
         let selection = Selection { only: args.only.clone(), short, shard: args.shard };
-        let targets = suite.targets();
+        let targets = suite.targets_at(place);
         let targets = if args.short && args.targets.is_empty() { &targets[..1] } else { targets };
         for target in targets {
             if !args.targets.is_empty() && !args.targets.iter().any(|wanted| wanted == target) {
                 continue;
             }
             let patience = args.minutes.map_or(suite.budget(), |minutes| Duration::from_secs(60 * minutes));
-            let guest =
-                Machine::Guest(Guest::new(Like { pressure: args.pressure, parameters: args.memory.parameters() }));
+            let guest = Machine::Guest(Guest::new(args.like()));
             let machine = here.as_ref().unwrap_or(&guest);
             let (suite, expected, cache) = (*suite, expectations, &cache);
             let Unpacked { source, root } = found;

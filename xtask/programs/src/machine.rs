@@ -15,6 +15,7 @@ use rustix::process::{kill_process, Pid, Signal};
 
 use super::checked::{Checks, Files, SLOWER};
 use super::guest::Guest;
+use super::place::Place;
 use super::ran::Ran;
 use super::root::{Root, SHARED, WORK};
 use super::unit::{environment, Unit};
@@ -72,6 +73,14 @@ impl Machine {
             None => cargo::program(build, "vkfd", "vkfd")?,
         };
         Ok(Machine::Here(Vkfd { vkfd, broken, checks }))
+    }
+
+    /// Where programs run.
+    pub fn place(&self) -> Place {
+        match self {
+            Machine::Here(_) => Place::Process,
+            Machine::Guest(guest) => guest.place(),
+        }
     }
 
     /// Whether programs' kernels are checked.

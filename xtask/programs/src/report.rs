@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::expected::{Expectations, Expected, Standing};
 use super::memory::Memory;
+use super::place::Place;
 use super::select::Selection;
 use super::session::Seen;
 use super::suite::{Case, Outcome, Suite};
@@ -28,8 +29,8 @@ pub struct Report {
 struct Row {
     suite: &'static str,
     target: String,
-    /// They ran in a guest, on the kernel module.
-    guest: bool,
+    /// Where they ran.
+    machine: Place,
     /// What their device memory was.
     memory: Memory,
     /// That were run.
@@ -64,8 +65,8 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
 }
 
 /// The machine on which programs ran.
-pub fn place(target: &str, in_guest: bool, memory: Memory) -> String {
-    let words = [Some(target), in_guest.then_some("guest"), memory.name()];
+pub fn place(target: &str, at: Place, memory: Memory) -> String {
+    let words = [Some(target), at.name(), memory.name()];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -81,7 +82,7 @@ impl Report {
         let mut row = Row {
             suite: suite.name(),
             target: target.into(),
-            guest: seen.in_guest,
+            machine: seen.place,
             memory: seen.memory,
             programs: seen.units.len(),
             passed: 0,
@@ -91,7 +92,7 @@ impl Report {
             seconds: seen.took.as_secs(),
             cases: Vec::new(),
         };
-        let place = format!("{}, {}", suite.name(), place(target, seen.in_guest, seen.memory));
+        let place = format!("{}, {}", suite.name(), place(target, seen.place, seen.memory));
         self.findings.extend(seen.findings.iter().map(|finding| format!("{place}: {finding}")));
         for Case { name, outcome } in &seen.cases {
             let standing = expected.compare(name, target, outcome);
@@ -153,10 +154,10 @@ impl Report {
             "suite            target                programs   pass  fail as expected  not applicable  otherwise  seconds\n",
         );
         for Row {
-            suite, target, guest, memory, programs, passed, failed, not_applicable, unexpected, seconds, ..
+            suite, target, machine, memory, programs, passed, failed, not_applicable, unexpected, seconds, ..
         } in &self.rows
         {
-            let target = place(target, *guest, *memory);
+            let target = place(target, *machine, *memory);
             let _ = writeln!(
                 text,
                 "{suite:<16} {target:<21} {programs:>8} {passed:>6} {failed:>17} {not_applicable:>15} {unexpected:>10} {seconds:>8}"

@@ -14,6 +14,7 @@ use std::fs;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
+use super::place::Place;
 use super::SUITES;
 use vkfd_targets::Target;
 use xtask_base::tree;
@@ -87,6 +88,8 @@ struct Run {
     #[serde(default)]
     guest: bool,
     #[serde(default)]
+    amdgpu: bool,
+    #[serde(default)]
     memory: String,
     #[serde(default)]
     pressure: bool,
@@ -108,6 +111,11 @@ struct Counts {
 }
 
 impl Run {
+    /// Whether the programs ran under `vkfd run`.
+    fn in_process(&self) -> bool {
+        !self.guest && !self.amdgpu
+    }
+
     fn counts(&self) -> [Option<Counts>; TARGETS.len()] {
         TARGETS.map(|target| self.counts.get(target.name()).copied())
     }
@@ -142,9 +150,11 @@ fn parse(text: &str) -> Result<Results> {
         let suite = suite.with_context(|| format!("{FILE}: there is no suite {}", run.suite))?;
         ensure!(matches!(run.memory.as_str(), "" | "batch" | "oversubscribed"), "{FILE}: memory {:?}", run.memory);
         ensure!(!run.pressure || run.guest, "{FILE}: {}: pressure is a guest's", run.suite);
+        ensure!(!run.amdgpu || !run.guest, "{FILE}: {}: a guest has one driver", run.suite);
         ensure!(!run.counts.is_empty(), "{FILE}: {}: no target", run.suite);
+        let place = if run.amdgpu { Place::Amdgpu } else { Place::Process };
         for target in run.counts.keys() {
-            ensure!(suite.targets().contains(&target.as_str()), "{FILE}: {} has no target {target}", run.suite);
+            ensure!(suite.targets_at(place).contains(&target.as_str()), "{FILE}: {} has no target {target}", run.suite);
         }
     }
     for suite in SUITES {
@@ -161,6 +171,9 @@ fn parse(text: &str) -> Result<Results> {
 fn page(results: &Results) -> String {
     let mut page = INTRO.to_owned();
     let mut table = |title: &str, about: &str, chosen: &dyn Fn(&Run) -> bool| {
+        if !results.run.iter().any(chosen) {
+            return;
+        }
         let _ = write!(
             page,
             "\n## {title}\n\n{about}\n\n| suite | programs | {} | remarks |\n",
@@ -172,22 +185,27 @@ fn page(results: &Results) -> String {
             let _ = writeln!(page, "| {} | {} | {} | {} |", run.name(), run.programs(), cells.join(" | "), run.note);
         }
     };
-    table("In the process", "The programs ran under `vkfd run`.", &|run| !run.guest && run.memory.is_empty());
+    table("In the process", "The programs ran under `vkfd run`.", &|run| run.in_process() && run.memory.is_empty());
     table(
         "In registered batches",
         "All device memory is host memory in scattered pieces; one call registers each allocation\n(`--memory batch`).",
-        &|run| !run.guest && run.memory == "batch",
+        &|run| run.in_process() && run.memory == "batch",
     );
     table(
         "Oversubscribed",
         "Device memory is managed memory with a VRAM limit of 2 MiB, XNACK on (`--memory oversubscribed`).",
-        &|run| !run.guest && run.memory == "oversubscribed",
+        &|run| run.in_process() && run.memory == "oversubscribed",
     );
     table(
         "In a guest, on the kernel module",
         "Nothing stands between a program and `/dev/kfd`. With `--pressure` the guest's kernel swaps,\n\
          compacts and merges the programs' pages meanwhile.",
         &|run| run.guest,
+    );
+    table(
+        "In a guest, on AMD's own driver",
+        "The kernel is a distribution's, and vkfd's GPU its PCI device ([amdgpu.md](amdgpu.md)).",
+        &|run| run.amdgpu,
     );
     page
 }
@@ -197,18 +215,24 @@ fn summary(results: &Results) -> String {
     let mut table = "| suites | targets | cases passed | cases that fail |\n| --- | --- | --- | --- |\n".to_owned();
     let mut row = |words: &str, chosen: &dyn Fn(&Run) -> bool| {
         let runs: Vec<&Run> = results.run.iter().filter(|run| chosen(run)).collect();
+        if runs.is_empty() {
+            return;
+        }
         let ran = |at: usize| runs.iter().any(|run| run.counts()[at].is_some());
         let targets: Vec<&str> = (0..TARGETS.len()).filter(|at| ran(*at)).map(|at| TARGETS[at].name()).collect();
         let all = || runs.iter().flat_map(|run| run.counts()).flatten();
         let (passed, failed): (u32, u32) = (all().map(|c| c.passed).sum(), all().map(|c| c.failed).sum());
         let _ = writeln!(table, "| {words} | {} | {} | {} |", targets.join(", "), number(passed), number(failed));
     };
-    let plain = |run: &Run| !run.guest && run.memory.is_empty();
+    let plain = |run: &Run| run.in_process() && run.memory.is_empty();
     for (words, suites) in FAMILIES {
         row(words, &|run| plain(run) && suites.contains(&run.suite.as_str()));
     }
-    row("the same, device memory in registered batches or oversubscribed", &|run| !run.guest && !run.memory.is_empty());
+    row("the same, device memory in registered batches or oversubscribed", &|run| {
+        run.in_process() && !run.memory.is_empty()
+    });
     row("the same, on the kernel module in a guest, some under swap, compaction and KSM", &|run| run.guest);
+    row("the same, on AMD's own driver in a guest, on the device for it", &|run| run.amdgpu);
     table
 }
 
@@ -283,6 +307,7 @@ mod tests {
             RUN.replace("gfx900", "gfx942"),
             RUN.replace("of = 1040", "pressure = true"),
             RUN.replace("of = 1040", "memory = \"much\""),
+            RUN.replace("of = 1040", "guest = true\namdgpu = true"),
             RUN.replace("of = 1040", "off = 1040"),
             "[[run]]\nsuite = \"rocrand\"\n".to_owned(),
         ] {

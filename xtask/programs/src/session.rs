@@ -17,6 +17,7 @@ use super::cache::{words, Cache};
 use super::expected::Expectations;
 use super::machine::Machine;
 use super::memory::Memory;
+use super::place::Place;
 use super::ran::Ran;
 use super::root::WORK;
 use super::select::{matches, Selection};
@@ -51,7 +52,7 @@ pub struct Seen {
     /// Programs for which there was no time.
     pub late: Vec<String>,
     pub took: Duration,
-    pub in_guest: bool,
+    pub place: Place,
     pub memory: Memory,
     /// What was wrong with the guest, or with the programs' kernels.
     pub findings: Vec<String>,
@@ -96,7 +97,7 @@ impl Session<'_> {
         seen.cases.sort_by(|a, b| a.name.cmp(&b.name));
         seen.units.sort_unstable();
         seen.took = begun.elapsed();
-        (seen.in_guest, seen.findings, seen.memory) = (in_guest, findings, self.memory);
+        (seen.place, seen.findings, seen.memory) = (self.machine.place(), findings, self.memory);
         seen.findings.append(&mut take(&mut *self.observed.findings.lock().unwrap_or_else(PoisonError::into_inner)));
         if self.machine.checks() {
             match self.observed.launches.load(Ordering::Relaxed) {
@@ -118,10 +119,8 @@ impl Session<'_> {
     /// The programs that are selected, by their names.
     fn selected(&self, selection: &Selection) -> Result<Vec<String>> {
         let all = self.suite.units(self.source)?;
-        let fits = |unit: &str| match self.machine {
-            Machine::Here(_) => true,
-            Machine::Guest(_) => self.suite.in_guest().iter().any(|pattern| matches(pattern, unit)),
-        };
+        let patterns = self.suite.runs_at(self.machine.place());
+        let fits = |unit: &str| patterns.iter().any(|pattern| matches(pattern, unit));
         let selected = selection.of(&all, |unit| fits(unit) && self.expected.runs(unit, self.target));
         Ok(selected.into_iter().map(ToOwned::to_owned).collect())
     }

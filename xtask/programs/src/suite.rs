@@ -9,9 +9,11 @@ use anyhow::Result;
 
 use super::machine::Machine;
 use super::memory::Memory;
+use super::place::Place;
 use super::ran::Ran;
 use super::source::Source;
 use super::unit::Unit;
+use xtask_vm::others::AMDGPU_TARGET;
 
 /// How a case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,6 +125,25 @@ pub trait Suite: Sync {
     /// takes too long.
     fn in_guest(&self) -> &'static [&'static str] {
         &["*"]
+    }
+    /// The same on AMD's own driver; none if it has not been tried there.
+    fn on_amdgpu(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// The targets at a place: the device for AMD's driver is one of its own.
+    fn targets_at(&self, place: Place) -> &'static [&'static str] {
+        match place {
+            Place::Amdgpu => &[AMDGPU_TARGET],
+            Place::Process | Place::Guest => self.targets(),
+        }
+    }
+    /// Patterns of the programs that run at a place.
+    fn runs_at(&self, place: Place) -> &'static [&'static str] {
+        match place {
+            Place::Process => &["*"],
+            Place::Guest => self.in_guest(),
+            Place::Amdgpu => self.on_amdgpu(),
+        }
     }
     /// Options of `vkfd run` besides the target.
     fn options(&self, _unit: &str) -> &'static [&'static str] {

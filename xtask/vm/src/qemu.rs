@@ -30,6 +30,15 @@ pub struct Share {
     pub tag: &'static str,
 }
 
+impl Share {
+    /// Adds it to a machine's command line.
+    pub fn add(&self, command: &mut Command) {
+        let Self { directory, tag } = self;
+        let share = format!("local,path={},mount_tag={tag},security_model=none,readonly=on", directory.display());
+        command.args(["-virtfs", &share]);
+    }
+}
+
 /// For every kernel. A panic ends the guest. A second node gives pages a place to migrate to.
 /// Nothing checks the clocks against each other: on a busy host an emulated processor is late, and
 /// the check would end the boot. For the same reason a processor may stand still for a minute.
@@ -143,10 +152,7 @@ impl Machine<'_> {
                 command.args(["-serial", "mon:stdio"]);
             }
         }
-        for Share { directory, tag } in self.shares {
-            let share = format!("local,path={},mount_tag={tag},security_model=none,readonly=on", directory.display());
-            command.args(["-virtfs", &share]);
-        }
+        self.shares.iter().for_each(|share| share.add(&mut command));
         for (number, socket) in self.gpus.iter().enumerate() {
             command.args(["-chardev", &format!("socket,id=gpu{number},path={}", socket.display())]);
             command.args(["-device", &format!("ivshmem-doorbell,chardev=gpu{number},vectors=1")]);

@@ -14,7 +14,9 @@ use vkfd_guest::{Job, Module, Program, Record, REPORT_PORT};
 use super::super::boot::{watch, Directory, Outcome};
 use super::super::initrd::Initrd;
 use super::super::native::parts::Parts;
+use super::super::others;
 use super::super::programs::{Programs, INIT, PCI_GPU};
+use super::super::qemu::Share;
 use super::super::Flavor;
 use super::parts::{self, Kernel, DRIVER};
 use super::series::Series;
@@ -28,6 +30,8 @@ const ENDING: Duration = Duration::from_secs(20);
 const STARTING: Duration = Duration::from_secs(60);
 /// How much longer everything may take with the sanitizers.
 const SANITIZED: u32 = 6;
+/// The guest's usual memory.
+const MIB: u32 = 1536;
 
 /// Firmware comes by registers and not by a security processor. Of the driver's blocks the first
 /// five run: common, memory, interrupts, graphics, copies. A hang is not followed by a reset.
@@ -48,6 +52,7 @@ pub struct Machine {
 }
 
 /// A guest to boot.
+#[derive(Default)]
 pub struct Wanted<'a> {
     /// Names its files.
     pub name: &'a str,
@@ -59,6 +64,11 @@ pub struct Wanted<'a> {
     pub libraries: &'a [&'a Path],
     /// Shell commands, each with its seconds.
     pub commands: &'a [(&'a str, u64)],
+    /// Programs that others wrote, which run before the commands, and what they load by name.
+    pub others: &'a [others::Wanted],
+    pub others_libraries: &'a [&'a str],
+    /// The guest's memory, if it is not the usual.
+    pub memory_mib: Option<u32>,
 }
 
 /// What came of it.
@@ -119,29 +129,29 @@ impl Machine {
         quiet(Command::new(self.programs.path(PCI_GPU)?).arg("--topology"))
     }
 
-    /// Boots, loads the driver, and runs the commands.
+    /// Boots, loads the driver, and runs the programs of others and the commands.
     pub fn boot(&self, wanted: &Wanted<'_>, on_record: impl FnMut(&Record) -> bool) -> Result<Ran> {
         let directory = Directory::at(cargo::target()?.join("vm").join(DRIVER).join(wanted.name))?;
         let path = directory.path();
         let firmware = path.join("firmware");
         quiet(Command::new(self.programs.path(PCI_GPU)?).arg("--write-firmware").arg(&firmware))?;
-        let (initrd, job) = self.guest(wanted, &firmware)?;
+        let (initrd, job, shares) = self.guest(wanted, &firmware)?;
         let archive = path.join("initrd.cpio");
         initrd.write(&job, &archive)?;
         let (console, complaints) = (path.join("console.log"), path.join("qemu.log"));
         fs::write(&console, "").with_context(|| format!("write {}", console.display()))?;
         let mut device = self.device(path)?;
-        let mut command = self.command(&archive, &device.socket);
+        let mut command = self.command(wanted.memory_mib.unwrap_or(MIB), &archive, &device.socket, &shares);
         command.args(["-chardev", &format!("file,id=console,path={}", console.display())]);
-        let programs: u64 = wanted.commands.iter().map(|(_, seconds)| seconds).sum();
-        let limit = (AROUND_PROGRAMS + Duration::from_secs(programs)) * self.slow;
+        let programs: u64 = job.programs.iter().map(|program| program.seconds).sum();
+        let limit = AROUND_PROGRAMS * self.slow + Duration::from_secs(programs);
         let watched = watch(command, &complaints, limit, on_record)?;
         let (summary, troubles) = device.finish();
         let outcome = watched.outcome(&console, &complaints, Vec::new())?;
         Ok(Ran { outcome, summary, troubles, directory: path.into() })
     }
 
-    fn guest(&self, wanted: &Wanted<'_>, firmware: &Path) -> Result<(Initrd, Job)> {
+    fn guest(&self, wanted: &Wanted<'_>, firmware: &Path) -> Result<(Initrd, Job, Vec<Share>)> {
         let mut initrd = Initrd::new(self.programs.path(INIT)?)?;
         initrd.add_files(firmware, Path::new(FIRMWARE), false)?;
         if Path::new(PRODUCTS).exists() {
@@ -154,7 +164,13 @@ impl Machine {
             initrd.add_library(library)?;
         }
         let mut job = Job::default();
-        for (name, file) in &self.kernel.modules {
+        let mut shares = Vec::new();
+        others::add(&mut initrd, &mut job, &mut shares, wanted.others_libraries, false, wanted.others)?;
+        for program in &mut job.programs {
+            program.seconds *= u64::from(self.slow);
+        }
+        let sharing = if shares.is_empty() { &[][..] } else { &self.kernel.sharing };
+        for (name, file) in sharing.iter().chain(&self.kernel.modules) {
             let file = initrd.add_module(file)?;
             let own = name == DRIVER;
             let parameters = if own { format!("{PARAMETERS} {}", wanted.parameters) } else { String::new() };
@@ -169,11 +185,10 @@ impl Machine {
                 seconds: *seconds * u64::from(self.slow),
             });
         }
-        Ok((initrd, job))
+        Ok((initrd, job, shares))
     }
 
-    fn command(&self, archive: &Path, socket: &Path) -> Command {
-        const MIB: u32 = 1536;
+    fn command(&self, mib: u32, archive: &Path, socket: &Path, shares: &[Share]) -> Command {
         let qemu = self.parts.qemu();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(qemu.get_program()).args(qemu.get_args());
@@ -187,8 +202,8 @@ impl Machine {
         // One thread: with more, a stock kernel that patches its code at boot can die of it under
         // emulation.
         command.args(["-accel", "tcg,thread=single", "-cpu", "max,la57=off", "-smp", "1"]);
-        command.args(["-machine", "q35,memory-backend=ram", "-m", &format!("{MIB}M")]);
-        command.args(["-object", &format!("memory-backend-memfd,id=ram,size={MIB}M,share=on")]);
+        command.args(["-machine", "q35,memory-backend=ram", "-m", &format!("{mib}M")]);
+        command.args(["-object", &format!("memory-backend-memfd,id=ram,size={mib}M,share=on")]);
         command.arg("-kernel").arg(&self.kernel.image).arg("-initrd").arg(archive);
         let clock = "tsc=unstable clocksource=hpet no_timer_check mitigations=off rcupdate.rcu_cpu_stall_timeout=60";
         command.args(["-append", &format!("console=ttyS0 panic=-1 loglevel=8 {clock}")]);
@@ -200,6 +215,7 @@ impl Machine {
             "socket": {"type": "unix", "path": socket.display().to_string()},
         });
         command.args(["-device", &device.to_string()]);
+        shares.iter().for_each(|share| share.add(&mut command));
         command
     }
 

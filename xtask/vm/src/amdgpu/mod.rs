@@ -10,6 +10,7 @@
 
 mod calls;
 mod machine;
+pub mod others;
 mod parts;
 mod programs;
 mod scenarios;
@@ -214,7 +215,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let machine = Machine::new(series.as_ref())?;
     println!("Linux {} with its own amdgpu.ko, in QEMU {}", machine.kernel.version, machine.parts.qemu_version);
     let (name, parameters) = (plan.name, args.parameters.as_str());
-    let wanted = Wanted { name, parameters, programs: &files, libraries, commands: &commands };
+    let wanted = Wanted { name, parameters, programs: &files, libraries, commands: &commands, ..Wanted::default() };
     let ran = machine.boot(&wanted, |record| {
         show(record);
         true

@@ -2,7 +2,8 @@
 //! The guest's kernel with AMD's driver, from the distribution's packages.
 //!
 //! QEMU is the one that `vm native` has. The kernel is the distribution's, as it is. Of its modules
-//! amdgpu is taken with all that it says it depends on, in the order of loading.
+//! amdgpu is taken with all that it says it depends on, in the order of loading. Those by which a
+//! guest mounts directories of this machine are taken as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,9 +19,12 @@ use xtask_base::apt::{quiet, Apt};
 /// The driver.
 pub const DRIVER: &str = "amdgpu";
 /// What changes here makes the cache's contents anew.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// Names of modules, one a line, in the order of loading.
 const ORDER: &str = "modules";
+const SHARING: &str = "sharing";
+/// The modules of 9p on virtio.
+const SHARES: [&str; 2] = ["9pnet_virtio", "9p"];
 
 /// A kernel in the cache.
 pub struct Kernel {
@@ -29,6 +33,8 @@ pub struct Kernel {
     pub version: String,
     /// Modules with their files, in the order of loading; the driver is the last.
     pub modules: Vec<(String, PathBuf)>,
+    /// The modules that mount directories of this machine; none if they are part of the kernel.
+    pub sharing: Vec<(String, PathBuf)>,
 }
 
 /// Gets QEMU and the kernel unless they are there.
@@ -52,9 +58,11 @@ pub fn get() -> Result<(Parts, Kernel)> {
         let path = directory.join(name);
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     };
-    let (version, order) = (read("version")?, read(ORDER)?);
-    let modules = order.lines().map(|name| (name.into(), directory.join(format!("{name}.ko")))).collect();
-    Ok((parts, Kernel { image: directory.join("vmlinuz"), version, modules }))
+    let listed = |name: &str| -> Result<Vec<(String, PathBuf)>> {
+        Ok(read(name)?.lines().map(|name| (name.into(), directory.join(format!("{name}.ko")))).collect())
+    };
+    let (version, modules, sharing) = (read("version")?, listed(ORDER)?, listed(SHARING)?);
+    Ok((parts, Kernel { image: directory.join("vmlinuz"), version, modules, sharing }))
 }
 
 /// A module and all that it says it depends on, in the order of loading. `files` has the kernel's
@@ -99,8 +107,13 @@ fn unpack(apt: &Apt, directory: &Path) -> Result<()> {
     fs::rename(modules.join("vmlinuz"), directory.join("vmlinuz")).context("take the kernel")?;
     let mut packed = BTreeMap::new();
     find(&modules.join("kernel"), &mut packed)?;
-    let mut order = Vec::new();
+    let (mut order, mut sharing) = (Vec::new(), Vec::new());
     take(DRIVER, &packed, directory, &mut BTreeSet::new(), &mut order)?;
+    let mut seen = BTreeSet::new();
+    for name in SHARES {
+        take(name, &packed, directory, &mut seen, &mut sharing)?;
+    }
+    fs::write(directory.join(SHARING), sharing.join("\n")).context("write the names of modules")?;
     fs::remove_dir_all(&unpacked).context("remove what is not needed of the kernel")?;
     fs::write(directory.join("version"), version).context("write the kernel's version")?;
     fs::write(directory.join(ORDER), order.join("\n")).context("write the modules' order")

@@ -76,5 +76,5 @@ pub fn built(build: &Path) -> Result<Kernel> {
         files.insert(name, path);
     }
     let modules = in_order(DRIVER, &files)?;
-    Ok(Kernel { image: build.join("vmlinux"), version, modules })
+    Ok(Kernel { image: build.join("vmlinux"), version, modules, sharing: Vec::new() })
 }
