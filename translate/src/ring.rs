@@ -140,7 +140,9 @@ impl Ring {
                 // SAFETY: the wave has all scalar registers.
                 let is_taken = unsafe { self.is_taken(branch, context, scalars) };
                 let is_last = leg.done == self.insts;
-                if is_taken == leaves && (is_last || !self.is_closed) {
+                // Without a loop's own end, a broken ring would not be left at all.
+                let stays = self.is_closed && !is_last && matches!(branch, Branch::Mask(..));
+                if is_taken == leaves && !stays {
                     return Turned { done: round * self.insts + leg.done, out: Some(leg.block) };
                 }
             }

@@ -232,7 +232,6 @@ fn summary(results: &Results) -> String {
         run.in_process() && !run.memory.is_empty()
     });
     row("the same, on the kernel module in a guest, some under swap, compaction and KSM", &|run| run.guest);
-    row("the same, on AMD's own driver in a guest, on the device for it", &|run| run.amdgpu);
     table
 }
 
