@@ -70,7 +70,7 @@ pub struct RunArgs {
     shared: Option<String>,
     /// Let AMD's runtime spin while it waits for the GPU, as it does beside hardware
     ///
-    /// Otherwise a wait that asks for spinning sleeps after 50 us, because the GPU's threads want
+    /// Otherwise a wait that asks for spinning sleeps after 200 us, because the GPU's threads want
     /// the processors.
     #[arg(long)]
     spin: bool,
