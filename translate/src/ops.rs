@@ -9,7 +9,7 @@
 //! What is not here, the engine's own handlers execute; so an operation is added when it is hot.
 
 use crate::emit::{is, Emit, Mask, Order, Src, QUIET};
-use crate::width;
+use crate::width::{self, Both};
 use iced_x86::Register;
 use vkfd_isa::Op;
 
@@ -161,6 +161,16 @@ fn signed_high(e: &mut Emit, d: Register, a: Src, b: Src) {
     e.op(width::ADD, less, Src::Reg(less), Src::Reg(other));
     e.mul_high(other, a, b);
     e.op(width::SUB, d, Src::Reg(other), Src::Reg(less));
+}
+
+/// The middle one of three, by the host's minimum and maximum.
+fn middle(e: &mut Emit, d: Register, [a, b, c]: [Src; 3], [min, max]: [Both; 2]) {
+    let (least, most) = (e.temp(), e.temp());
+    let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+    e.op(min, least, a, b);
+    e.op(max, most, a, b);
+    e.op(min, most, Src::Reg(most), c);
+    e.op(max, d, Src::Reg(most), Src::Reg(least));
 }
 
 /// A product and a sum, each of them rounded.
@@ -518,22 +528,8 @@ operations! {
         VPermB32 => e.pick_bytes(d, a, b, c);
         VDot4I32I8 => e.dot_bytes(d, [a, b], c, [true, true]);
         VDot4U32U8 => e.dot_bytes(d, [a, b], c, [false, false]);
-        VMed3I32 => {
-            let (least, most) = (e.temp(), e.temp());
-            let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
-            e.op(width::MIN_I, least, a, b);
-            e.op(width::MAX_I, most, a, b);
-            e.op(width::MIN_I, most, Src::Reg(most), c);
-            e.op(width::MAX_I, d, Src::Reg(most), Src::Reg(least));
-        };
-        VMed3U32 => {
-            let (least, most) = (e.temp(), e.temp());
-            let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
-            e.op(width::MIN_U, least, a, b);
-            e.op(width::MAX_U, most, a, b);
-            e.op(width::MIN_U, most, Src::Reg(most), c);
-            e.op(width::MAX_U, d, Src::Reg(most), Src::Reg(least));
-        };
+        VMed3I32 => middle(e, d, [a, b, c], [width::MIN_I, width::MAX_I]);
+        VMed3U32 => middle(e, d, [a, b, c], [width::MIN_U, width::MAX_U]);
         VMin3I32 => { let t = e.temp(); e.either(width::MIN_I, t, a, b); e.op(width::MIN_I, d, Src::Reg(t), c) };
         VMax3I32 => { let t = e.temp(); e.either(width::MAX_I, t, a, b); e.op(width::MAX_I, d, Src::Reg(t), c) };
         VMin3U32 => { let t = e.temp(); e.either(width::MIN_U, t, a, b); e.op(width::MIN_U, d, Src::Reg(t), c) };

@@ -206,16 +206,7 @@ impl Engine {
             exit => return Some(Err(exit)),
         }
         if let Some(waits) = &mut state.waits {
-            let seen = Seen {
-                group: &state.group,
-                target: wave.target,
-                pc,
-                words,
-                wave: wave.index,
-                lanes: wave.lanes,
-                lds: state.lds,
-                retries: world.retries(),
-            };
+            let seen = Seen::of((&state.group, state.lds), wave, (pc, words), world.retries());
             waits.look(&seen, (exec, true), &mut self.codes, &mut self.notes);
         }
         Some(Ok(()))
@@ -257,16 +248,7 @@ impl Engine {
         let mut race = state.race.take();
         let mut waits = state.waits.take();
         let mut late = state.late.take();
-        let seen = Seen {
-            group: &state.group,
-            target: wave.target,
-            pc,
-            words,
-            wave: wave.index,
-            lanes: wave.lanes,
-            lds: state.lds,
-            retries: world.retries(),
-        };
+        let seen = Seen::of((&state.group, state.lds), wave, (pc, words), world.retries());
         let code = if late.is_some() { self.codes.code(&seen).cloned() } else { None };
         if let (Some(late), Some(code)) = (&mut late, &code) {
             late.before((inst, code), race.is_none(), wave, group, world);

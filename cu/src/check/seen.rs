@@ -2,6 +2,7 @@
 //! An instruction, and the work-group of its wave, as the checks see them.
 
 use super::scratch::Scratch;
+use crate::wave::Wave;
 use crate::world::{Access, World};
 use vkfd_isa::{Target, MAX_WORDS};
 
@@ -43,7 +44,17 @@ pub(super) struct Seen<'a> {
     pub(super) retries: bool,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    /// An instruction of a wave, whose group has so many bytes of LDS. The wave may be behind it.
+    pub(super) fn of(
+        (group, lds): (&'a WorkGroup, usize),
+        wave: &Wave,
+        (pc, words): (u64, &'a [u32; MAX_WORDS]),
+        retries: bool,
+    ) -> Seen<'a> {
+        Seen { group, target: wave.target, pc, words, wave: wave.index, lanes: wave.lanes, lds, retries }
+    }
+
     /// The instruction, from the kernel's first one.
     pub(super) fn offset(&self) -> u32 {
         u32::try_from(self.pc.wrapping_sub(self.group.entry)).unwrap_or(u32::MAX)

@@ -4,6 +4,10 @@
 use super::*;
 use vkfd_isa::Op;
 
+/// How the host rounds to halves.
+const NEAREST: u32 = 0;
+const TOWARD_ZERO: u32 = 3;
+
 impl Emit {
     /// Sums of products of the halves of each word, with signs.
     pub(crate) fn dot_halves(&mut self, d: Register, a: Register, b: Register) {
@@ -158,10 +162,14 @@ impl Emit {
 
     /// Halves, to the nearest, with zeros above.
     pub(crate) fn round_to_halves(&mut self, d: Register, a: Src) {
+        self.narrowed(d, a, NEAREST);
+    }
+
+    fn narrowed(&mut self, d: Register, a: Src, rounding: u32) {
         let before = self.taken;
         let (a, room) = (self.reg(a), self.temp());
         let small = self.half(room);
-        self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, a, 0u32));
+        self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, a, rounding));
         self.asm.add(Instruction::with2(width::WIDEN_SHORTS.of(self.width), d, small));
         self.taken = before;
     }
@@ -190,12 +198,9 @@ impl Emit {
     /// Halves of both sources, rounded towards zero: the first one's below.
     pub(crate) fn truncate_to_halves(&mut self, d: Register, a: Src, b: Src) {
         let before = self.taken;
-        let (a, b, value, above) = (self.reg(a), self.reg(b), self.temp(), self.temp());
-        for (to, from) in [(value, a), (above, b)] {
-            let small = self.half(to);
-            self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, from, 3u32));
-            self.asm.add(Instruction::with2(width::WIDEN_SHORTS.of(self.width), to, small));
-        }
+        let (b, value, above) = (Src::Reg(self.reg(b)), self.temp(), self.temp());
+        self.narrowed(value, a, TOWARD_ZERO);
+        self.narrowed(above, b, TOWARD_ZERO);
         self.shl(above, Src::Reg(above), Src::Const(16));
         self.op(width::OR, d, Src::Reg(value), Src::Reg(above));
         self.taken = before;
@@ -244,7 +249,7 @@ impl Emit {
             });
             write(self, value, singles);
             let small = self.half(if part == 0 { joined } else { value });
-            self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, value, 0u32));
+            self.asm.add(Instruction::with3(width::TO_HALVES.of(self.width), small, value, NEAREST));
             if part != 0 {
                 self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), joined, joined, small, 1u32));
             }

@@ -33,6 +33,14 @@ fn both(e: &mut Emit, op: Both, d: Register, a: Src, b: Src) {
     e.op(op, d, Src::Reg(a), Src::Reg(b));
 }
 
+/// `a * b + c`, of which a half is kept.
+fn short_sum(e: &mut Emit, d: Register, [a, b, c]: [Src; 3]) {
+    let product = e.temp();
+    e.either(width::MUL, product, a, b);
+    e.op(width::ADD, d, Src::Reg(product), c);
+    half(e, d);
+}
+
 /// Shifts of words.
 type Shift = fn(&mut Emit, Register, Src, Src);
 
@@ -192,10 +200,10 @@ operations! {
         VPkAshrrevI16 => shift(e, d, a, b, (Emit::sar, true));
     }
     Ternary Any false |e, d, (a, b, c)| {
-        VMadU16 => { let t = e.temp(); e.either(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c); half(e, d) };
-        VMadI16 => { let t = e.temp(); e.either(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c); half(e, d) };
-        VMadLegacyU16 => { let t = e.temp(); e.either(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c); half(e, d) };
-        VMadLegacyI16 => { let t = e.temp(); e.either(width::MUL, t, a, b); e.op(width::ADD, d, Src::Reg(t), c); half(e, d) };
+        VMadU16 => short_sum(e, d, [a, b, c]);
+        VMadI16 => short_sum(e, d, [a, b, c]);
+        VMadLegacyU16 => short_sum(e, d, [a, b, c]);
+        VMadLegacyI16 => short_sum(e, d, [a, b, c]);
         VPkMadU16 => { let t = e.temp(); both(e, width::MUL16, t, a, b); both(e, width::ADD16, d, Src::Reg(t), c) };
         VPkMadI16 => { let t = e.temp(); both(e, width::MUL16, t, a, b); both(e, width::ADD16, d, Src::Reg(t), c) };
     }
