@@ -21,6 +21,12 @@ impl Cache {
         Ok(Cache { root: cache::root()?.join("programs") })
     }
 
+    /// One of a test's own.
+    #[cfg(test)]
+    pub fn at(root: PathBuf) -> Cache {
+        Cache { root }
+    }
+
     /// Where sources are looked for if nobody says where.
     pub fn sources(&self) -> PathBuf {
         self.root.join("sources")

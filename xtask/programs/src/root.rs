@@ -53,9 +53,8 @@ const FILES: &[&str] = &["vkfd"];
 /// Directories that a Debian has as links.
 const LINKS: &[&str] = &["bin", "lib", "lib64", "sbin"];
 
-/// Makes the places, and becomes the program: root, vkfd or nothing, working directory, source, and
-/// the directory of a socket or nothing come first. A root that is older than this has no place for
-/// a source.
+/// Mounts at the places, and becomes the program: root, vkfd or nothing, working directory, source,
+/// and the directory of a socket or nothing come first.
 const ENTER: &str = r#"
 set -e
 root=$1 vkfd=$2 work=$3 source=$4 shared=$5
@@ -64,7 +63,6 @@ for directory in proc sys dev; do mount --rbind /$directory "$root/$directory"; 
 mount -t tmpfs tmp "$root/tmp"
 if [ -n "$vkfd" ]; then mount --bind "$vkfd" "$root/vkfd"; fi
 mount --bind "$work" "$root/work"
-mkdir -p "$root/source"
 mount --bind "$source" "$root/source"
 if [ -n "$shared" ]; then mkdir "$root/tmp/shared"; mount --bind "$shared" "$root/tmp/shared"; fi
 exec chroot "$root" "$@"
@@ -82,8 +80,13 @@ impl Root {
         let at = cache.root_of(suite);
         xtask_base::cache::used(&at);
         let status = read(&at.join("status"))?;
-        let has_all = packages.iter().all(|package| is_unpacked(&status, package));
-        Ok(has_all.then(|| Root { tree: at.join("tree") }))
+        if !packages.iter().all(|package| is_unpacked(&status, package)) {
+            return Ok(None);
+        }
+        // An older cache, or one that somebody tidied, may have lost a place.
+        let tree = at.join("tree");
+        prepare(&tree).with_context(|| format!("make {}", tree.display()))?;
+        Ok(Some(Root { tree }))
     }
 
     /// With these packages of a Debian suite; what it has not is fetched.
@@ -182,7 +185,7 @@ fn unpack(file: &Path, about: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the places in an empty root.
+/// Makes the places in a root that has not all of them.
 fn prepare(tree: &Path) -> Result<()> {
     for directory in DIRECTORIES {
         fs::create_dir_all(tree.join(directory))?;
@@ -239,12 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_prepared_twice_as_once() {
-        let tree = std::env::temp_dir().join(format!("vkfd-xtask-root-{}", std::process::id()));
-        for _ in 0..2 {
-            prepare(&tree).expect("a root");
+    fn a_root_is_found_with_all_its_places() {
+        let cache = Cache::at(std::env::temp_dir().join(format!("vkfd-xtask-root-{}", std::process::id())));
+        let root = cache.root_of("trixie");
+        fs::create_dir_all(&root).expect("a directory");
+        fs::write(root.join("status"), "Package: piglit\nStatus: install ok installed\n\n").expect("a status");
+        for lost in DIRECTORIES {
+            let found = Root::find(&cache, "trixie", &["piglit"]).expect("readable").expect("a root");
+            let places = DIRECTORIES.iter().all(|place| found.tree().join(place).is_dir());
+            assert!(places && found.tree().join("lib64").is_dir() && found.tree().join("vkfd").is_file());
+            fs::remove_dir(found.tree().join(lost)).expect("a place that is empty");
         }
-        assert!(tree.join("lib64").is_dir() && tree.join("vkfd").is_file() && tree.join("usr/lib").is_dir());
-        fs::remove_dir_all(&tree).expect("removed");
+        assert_eq!(Root::find(&cache, "trixie", &["rocrand"]).expect("readable"), None);
+        fs::remove_dir_all(root).expect("removed");
     }
 }
