@@ -219,6 +219,7 @@ pub unsafe fn load_u32(ptr: *const u32) -> Result<u32, Faulted> {
 ///
 /// # Safety
 /// `ptr` is aligned; otherwise as for the source of [`copy`].
+#[inline]
 pub unsafe fn load_u64(ptr: *const u64) -> Result<u64, Faulted> {
     // SAFETY: forwarded to the caller.
     unsafe { arch::load_u64(ptr) }

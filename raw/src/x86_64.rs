@@ -377,6 +377,7 @@ pub(super) unsafe fn load_u32(ptr: *const u32) -> Result<u32, Faulted> {
     word32(&unsafe { vkfd_raw_load32(ptr) })
 }
 
+#[inline]
 pub(super) unsafe fn load_u64(ptr: *const u64) -> Result<u64, Faulted> {
     install();
     // SAFETY: as in `copy`.

@@ -68,6 +68,7 @@ impl<T> Vec<T> {
         Ok(())
     }
 
+    #[inline]
     pub fn push(&mut self, value: T) -> Result {
         self.reserve(1)?;
         self.0.push(value);

@@ -64,6 +64,7 @@ pub(crate) struct Walked {
 }
 
 /// Translates `va` through the tables at `root`.
+#[inline]
 pub(crate) fn walk(fabric: &Fabric, root: Option<FabricAddr>, va: u64) -> Result<Walked, WalkError> {
     match root.filter(|_| va >> VA_BITS == 0) {
         Some(root) => descend(fabric, Level::Pdb2, root, va),
@@ -99,8 +100,9 @@ pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
 
 fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
     let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
-    // The directory above has a block fragment.
-    let mut blocks = false;
+    // What makes an entry a page: its PDE_PTE is set, or below a directory with a block fragment its
+    // FURTHER is not.
+    let (mut mark, mut page_has) = (EntryFlags::PDE_PTE.bits(), EntryFlags::PDE_PTE.bits());
     loop {
         let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + level.index(va) * 8).ok());
         let Some(word) = word else {
@@ -110,24 +112,24 @@ fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) ->
         if !entry.is_valid() {
             return fail(FaultReason::NotPresent, level, word);
         }
-        let huge = if blocks {
-            !entry.flags().contains(EntryFlags::FURTHER)
-        } else {
-            entry.flags().contains(EntryFlags::PDE_PTE)
+        let Some(below) = level.next() else {
+            return Ok(Walked { found: page(entry, va), table: Some(table) });
         };
-        match level.next() {
-            None => return Ok(Walked { found: page(entry, va), table: Some(table) }),
-            Some(_) if huge && level == Level::Pdb0 => return Ok(Walked { found: huge_page(entry, va), table: None }),
+        if word & mark == page_has {
             // 1 GiB pages do not exist on gfx9 with four levels.
-            Some(_) if huge => return fail(FaultReason::NotPresent, level, word),
-            Some(below) => match entry.table_addr() {
-                Some(addr) => {
-                    blocks = level == Level::Pdb1 && entry.block() != 0;
-                    (table, level) = (addr, below);
-                }
-                None => return fail(FaultReason::NoMemory, level, word),
-            },
+            return match level {
+                Level::Pdb0 => Ok(Walked { found: huge_page(entry, va), table: None }),
+                _ => fail(FaultReason::NotPresent, level, word),
+            };
         }
+        let Some(addr) = entry.table_addr() else {
+            return fail(FaultReason::NoMemory, level, word);
+        };
+        (mark, page_has) = match level == Level::Pdb1 && entry.block() != 0 {
+            true => (EntryFlags::FURTHER.bits(), 0),
+            false => (EntryFlags::PDE_PTE.bits(), EntryFlags::PDE_PTE.bits()),
+        };
+        (table, level) = (addr, below);
     }
 }
 

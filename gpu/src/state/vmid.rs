@@ -114,6 +114,7 @@ impl VmidState {
     }
 
     /// Translates `va` as the tables have it now.
+    #[inline]
     pub(crate) fn walk(&self, fabric: &Fabric, va: u64) -> Result<Walked, WalkError> {
         if self.flat.load(SeqCst) {
             if let Some(gart) = *lock(&self.gart) {
