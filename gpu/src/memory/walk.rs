@@ -100,8 +100,8 @@ pub(crate) fn extend(fabric: &Fabric, walked: &mut Walked) {
 
 fn descend(fabric: &Fabric, mut level: Level, mut table: FabricAddr, va: u64) -> Result<Walked, WalkError> {
     let fail = |reason, level, entry| Err(WalkError { va, reason, level, entry: Entry(entry) });
-    // What makes an entry a page: its PDE_PTE is set, or below a directory with a block fragment its
-    // FURTHER is not.
+    // What makes an entry a page: its PDE_PTE is set, or below a directory with a block fragment
+    // its FURTHER is not.
     let (mut mark, mut page_has) = (EntryFlags::PDE_PTE.bits(), EntryFlags::PDE_PTE.bits());
     loop {
         let word = fabric.resolve(table).and_then(|(vram, offset)| vram.read_u64(offset + level.index(va) * 8).ok());
