@@ -70,11 +70,18 @@ fn message_name(target: Target, id: u32) -> Option<&'static str> {
     })
 }
 
+/// Whether messages, targets of exports, and formats have gfx11's numbers.
+fn has_new_numbers(target: Target) -> bool {
+    match target {
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx942 | Target::Gfx1030 => false,
+        Target::Gfx1100 => true,
+    }
+}
+
 /// The operand of `s_sendmsg`.
 pub(crate) fn message(out: &mut impl Write, target: Target, value: u32) -> fmt::Result {
     const GS: [&str; 4] = ["GS_OP_NOP", "GS_OP_CUT", "GS_OP_EMIT", "GS_OP_EMIT_CUT"];
-    let gfx11 = target == Target::Gfx1100;
-    // NEW TARGET: messages, targets of exports, and formats have gfx11's numbers
+    let gfx11 = has_new_numbers(target);
     let (id, op, stream) = if gfx11 { (value & 0xff, 0, 0) } else { (value & 15, value >> 4 & 7, value >> 8 & 3) };
     let is_gs = !gfx11 && (id == 2 || id == 3);
     let op_name = match id {
@@ -228,7 +235,7 @@ pub(crate) fn swizzle(out: &mut impl Write, value: u32) -> fmt::Result {
 
 /// The target of an export.
 pub(crate) fn export(out: &mut impl Write, target: Target, value: u32) -> fmt::Result {
-    let gfx11 = target == Target::Gfx1100;
+    let gfx11 = has_new_numbers(target);
     match value {
         0..=7 => write!(out, " mrt{value}"),
         8 => out.write_str(" mrtz"),
@@ -293,7 +300,7 @@ fn unified(target: Target) -> Vec<(&'static str, &'static str)> {
     const SCALED: [&str; 6] = ["UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT"];
     const ALL: [&str; 7] = ["UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT", "FLOAT"];
     const PLAIN: [&str; 3] = ["UINT", "SINT", "FLOAT"];
-    let gfx11 = target == Target::Gfx1100;
+    let gfx11 = has_new_numbers(target);
     let packed: &[&str] = if gfx11 { &["FLOAT"] } else { &ALL };
     let tens: &[&str] = if gfx11 { &["UNORM", "SNORM", "UINT", "SINT"] } else { &SCALED };
     let formats: [(&str, &[&str]); 15] = [

@@ -161,6 +161,7 @@ fn vector(target: Target, name: &str) -> Class {
         class |= Class::MFMA;
         if begins("v_mfma_f64") {
             class |= Class::DGEMM;
+        // NEW TARGET: whether the wide matrix unit takes single precision
         } else if target != Target::Gfx942 || !single_precision(name) {
             class |= Class::XDL;
         }

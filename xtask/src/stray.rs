@@ -46,7 +46,8 @@ use xtask_programs as programs;
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
 /// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch. A comment
-/// `NEW TARGET` without its row in docs/extending.md, or the other way round.
+/// `NEW TARGET` without its row in docs/extending.md, or the other way round. Code that compares
+/// with single targets without such a comment above it.
 ///
 /// Language: in a page or a comment, a sentence against the rules in CONTRIBUTING.md.
 ///
@@ -108,6 +109,7 @@ pub fn run(_: &Args) -> Result<Verdict> {
         findings.extend(check(&path, &text));
         if extension(&path) == "rs" && path != "xtask/src/marks.rs" {
             targets.extend(marks::rows(&path, &text));
+            findings.extend(marks::unmarked(&path, &text));
         }
         graphs.iter_mut().for_each(|graph| graph.enter(&path, &text));
         files.iter_mut().for_each(|files| files.enter(&path, &text));

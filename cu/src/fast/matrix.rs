@@ -354,7 +354,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         Target::Gfx942 => {
             matrix_shape(inst.op).is_some_and(|shape| matches!(shape.a, Element::F64 | Element::F32 | Element::I8))
         }
-        _ => false,
+        Target::Gfx900 | Target::Gfx1030 | Target::Gfx1100 => false,
     };
     if inst.mods != Mods::default() || !known {
         return None;

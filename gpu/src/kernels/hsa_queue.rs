@@ -158,8 +158,7 @@ impl HsaQueue {
 pub(crate) fn ring_size(target: Target, value: u32) -> (u32, u32) {
     let waves = value & 0xfff;
     match target {
-        // NEW TARGET: fields of COMPUTE_TMPRING_SIZE
         Target::Gfx1100 => (waves, (value >> 12 & 0x7fff) * 256),
-        _ => (waves, (value >> 12 & 0x1fff) * 1024),
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx942 | Target::Gfx1030 => (waves, (value >> 12 & 0x1fff) * 1024),
     }
 }

@@ -11,6 +11,14 @@ use crate::step::Step;
 /// The most that any rule needs.
 pub(crate) const MOST: u32 = 19;
 
+/// Whether the matrix unit is CDNA3's, with other passes than CDNA2's.
+fn is_newer(target: Target) -> bool {
+    match target {
+        Target::Gfx900 | Target::Gfx90a | Target::Gfx1030 | Target::Gfx1100 => false,
+        Target::Gfx942 => true,
+    }
+}
+
 /// The passes of a matrix operation.
 fn passes(target: Target, step: &Step) -> u32 {
     let name = step.op.name();
@@ -19,7 +27,7 @@ fn passes(target: Target, step: &Step) -> u32 {
     let rows = sizes.next().unwrap_or("");
     let depth: String = sizes.nth(1).unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
     let depth: u32 = depth.parse().unwrap_or(0);
-    let newer = target == Target::Gfx942;
+    let newer = is_newer(target);
     let sparse = step.class.contains(Class::SPARSE);
     if step.class.contains(Class::DGEMM) {
         return match rows {
@@ -40,7 +48,7 @@ fn passes(target: Target, step: &Step) -> u32 {
 
 /// For an operation that adds to the result of an earlier one. `same`: to all of it, and no more.
 pub(crate) fn accumulated(target: Target, earlier: &Step, later: &Step, same: bool) -> u32 {
-    let newer = target == Target::Gfx942;
+    let newer = is_newer(target);
     let is = |step: &Step, class: Class| step.class.contains(class);
     let double = is(earlier, Class::DGEMM);
     let passes = passes(target, earlier);
@@ -92,7 +100,7 @@ fn behind(target: Target, earlier: &Step, double: [u32; 2]) -> u32 {
         return double[usize::from(passes > 4)];
     }
     // On gfx90a the same: 5, 11 and 19.
-    passes + if target != Target::Gfx942 || earlier.class.contains(Class::XDL) { 3 } else { 2 }
+    passes + if !is_newer(target) || earlier.class.contains(Class::XDL) { 3 } else { 2 }
 }
 
 /// For an instruction that overwrites what the operation adds to.

@@ -60,11 +60,10 @@ impl Buffer {
         let [low, high, records, last] = words;
         let add_tid = last >> 23 & 1 != 0;
         let mut stride = high >> 16 & 0x3fff;
-        // NEW TARGET: fields of a buffer descriptor
         let swizzle = match target {
             // The size of the elements, which used to be fixed.
             Target::Gfx1100 => [0, 4, 8, 16][(high >> 30) as usize],
-            _ => high >> 31 << 2,
+            Target::Gfx900 | Target::Gfx90a | Target::Gfx942 | Target::Gfx1030 => high >> 31 << 2,
         };
         if add_tid && target.is_gfx9() {
             // The data format's field has more bits of the stride.
@@ -73,7 +72,7 @@ impl Buffer {
         let format = match target {
             Target::Gfx1100 => last >> 12 & 0x3f,
             Target::Gfx1030 => last >> 12 & 0x7f,
-            _ => last >> 15 & 0xf | (last >> 12 & 7) << 4,
+            Target::Gfx900 | Target::Gfx90a | Target::Gfx942 => last >> 15 & 0xf | (last >> 12 & 7) << 4,
         };
         Buffer {
             base: u64::from(low) | u64::from(high & 0xffff) << 32,
