@@ -6,7 +6,7 @@
 //! program. Each function is disassembled from its symbol to its end; words that are no instruction
 //! are shown with their reason, and the next word is tried.
 
-pub(crate) mod code_object;
+mod code_object;
 mod descriptor;
 
 use std::collections::BTreeMap;

@@ -13,8 +13,6 @@ use clap::{Args, ValueEnum};
 use vkfd_findings::{json, sarif, text, Bounds, Findings, Pattern, Rule, Severity, Suppressions, Tool};
 use vkfd_lint::{lint, rules, Checks, Object, ReadError};
 
-use crate::disasm::code_object;
-
 pub const EXAMPLES: &str = "\
 Examples:
   vkfd lint kernel.co
@@ -87,7 +85,7 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
     for path in &args.files {
         let name = path.display().to_string();
         let file = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
-        let places = code_object::places(&file).with_context(|| name.clone())?;
+        let places = vkfd_code_object::places(&file).with_context(|| name.clone())?;
         let mut left_out = BTreeSet::new();
         for (offset, bytes) in &places {
             let place = if places.len() > 1 { format!("{name}@{offset:#x}") } else { name.clone() };
@@ -95,7 +93,7 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
                 Ok(object) => object,
                 // A file may have code for targets that are not known here beside others.
                 Err(ReadError::Unknown(machine)) if places.len() > 1 => {
-                    left_out.insert(machine);
+                    left_out.insert(machine.to_string());
                     continue;
                 }
                 Err(error) => return Err(error).context(place),
@@ -104,11 +102,8 @@ pub fn run(args: &LintArgs) -> Result<ExitCode> {
             lint(&object, &place, args.check.checks(), &mut findings);
         }
         if !left_out.is_empty() {
-            let machines: Vec<String> = left_out.iter().map(|machine| format!("{machine:#x}")).collect();
-            eprintln!(
-                "vkfd: {name}: code of other targets is left out (machines {} in their ELF headers)",
-                machines.join(", ")
-            );
+            let others = Vec::from_iter(left_out).join(", ");
+            eprintln!("vkfd: {name}: code of other targets is left out: {others}");
         }
     }
     if args.json {

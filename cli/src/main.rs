@@ -135,8 +135,8 @@ enum Command {
     Targets(targets::TargetsArgs),
     /// Show the contents of a code object: kernels, their descriptors, their instructions
     ///
-    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are
-    /// gfx900, gfx90a, gfx942, gfx1030 and gfx1100.
+    /// FILE is a code object for AMD GPUs, or a program or bundle with some in it. Known are the
+    /// types that `vkfd targets` lists.
     ///
     /// Exit code: 1 when some words are no instructions, 2 when the file cannot be read.
     Disasm(disasm::DisasmArgs),

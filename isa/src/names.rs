@@ -8,8 +8,9 @@ use crate::Target;
 
 /// What the assembler calls hardware register `id`.
 pub(crate) fn hwreg(target: Target, id: u32) -> Option<&'static str> {
-    use Target::{Gfx1030, Gfx1100, Gfx942};
-    let gfx9 = target.is_gfx9();
+    let (gfx9, gfx11) = (target.is_gfx9(), has_new_numbers(target));
+    // NEW TARGET: names of hardware registers
+    let (gfx942, gfx1030) = (target == Target::Gfx942, target == Target::Gfx1030);
     Some(match id {
         1 => "HW_REG_MODE",
         2 => "HW_REG_STATUS",
@@ -19,31 +20,32 @@ pub(crate) fn hwreg(target: Target, id: u32) -> Option<&'static str> {
         6 => "HW_REG_LDS_ALLOC",
         7 => "HW_REG_IB_STS",
         15 => "HW_REG_SH_MEM_BASES",
-        16 if target != Gfx1100 => "HW_REG_TBA_LO",
-        17 if target != Gfx1100 => "HW_REG_TBA_HI",
-        18 if target != Gfx1100 => "HW_REG_TMA_LO",
-        19 if target != Gfx1100 => "HW_REG_TMA_HI",
+        16 if !gfx11 => "HW_REG_TBA_LO",
+        17 if !gfx11 => "HW_REG_TBA_HI",
+        18 if !gfx11 => "HW_REG_TMA_LO",
+        19 if !gfx11 => "HW_REG_TMA_HI",
         18 => "HW_REG_PERF_SNAPSHOT_PC_LO",
         19 => "HW_REG_PERF_SNAPSHOT_PC_HI",
         20 if target.is_rdna() => "HW_REG_FLAT_SCR_LO",
         21 if target.is_rdna() => "HW_REG_FLAT_SCR_HI",
         23 if target.is_rdna() => "HW_REG_HW_ID1",
         24 if target.is_rdna() => "HW_REG_HW_ID2",
-        25 if target == Gfx1030 => "HW_REG_POPS_PACKER",
-        27 if target == Gfx1100 => "HW_REG_PERF_SNAPSHOT_DATA",
+        25 if gfx1030 => "HW_REG_POPS_PACKER",
+        27 if gfx11 => "HW_REG_PERF_SNAPSHOT_DATA",
         29 if target.is_rdna() => "HW_REG_SHADER_CYCLES",
-        20 if target == Gfx942 => "HW_REG_XCC_ID",
-        21 if target == Gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_DATA",
-        22 if target == Gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_DATA1",
-        23 if target == Gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_PC_LO",
-        24 if target == Gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_PC_HI",
+        20 if gfx942 => "HW_REG_XCC_ID",
+        21 if gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_DATA",
+        22 if gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_DATA1",
+        23 if gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_PC_LO",
+        24 if gfx942 => "HW_REG_SQ_PERF_SNAPSHOT_PC_HI",
         _ => return None,
     })
 }
 
 fn message_name(target: Target, id: u32) -> Option<&'static str> {
-    use Target::{Gfx1030, Gfx1100};
-    let before_11 = target != Gfx1100;
+    let before_11 = !has_new_numbers(target);
+    // NEW TARGET: names of messages
+    let gfx1030 = target == Target::Gfx1030;
     Some(match id {
         1 => "MSG_INTERRUPT",
         2 if before_11 => "MSG_GS",
@@ -57,7 +59,7 @@ fn message_name(target: Target, id: u32) -> Option<&'static str> {
         8 if before_11 => "MSG_EARLY_PRIM_DEALLOC",
         9 => "MSG_GS_ALLOC_REQ",
         10 if before_11 => "MSG_GET_DOORBELL",
-        11 if target == Gfx1030 => "MSG_GET_DDID",
+        11 if gfx1030 => "MSG_GET_DDID",
         15 => "MSG_SYSMSG",
         128 if !before_11 => "MSG_RTN_GET_DOORBELL",
         129 if !before_11 => "MSG_RTN_GET_DDID",
@@ -70,7 +72,7 @@ fn message_name(target: Target, id: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether messages, targets of exports, and formats have gfx11's numbers.
+/// Whether registers, messages, targets of exports, and formats have gfx11's numbers.
 fn has_new_numbers(target: Target) -> bool {
     match target {
         Target::Gfx900 | Target::Gfx90a | Target::Gfx942 | Target::Gfx1030 => false,

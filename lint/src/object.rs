@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Code objects: functions, and the settings of kernels that the checks depend on.
 
-use std::collections::HashMap;
-
-use object::read::elf::ElfFile64;
-use object::{elf, Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use thiserror::Error;
+use vkfd_code_object::{Bytes, CodeObject, Machine, Setting};
 use vkfd_isa::Target;
 
 use crate::lines::Lines;
@@ -54,44 +51,21 @@ impl Kernel {
     }
 }
 
-/// A file that is no code object, or none that is known here.
+/// A code object that cannot be checked.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ReadError {
-    #[error("not an ELF file of 64 bits: {0}")]
-    NotElf(String),
-    #[error("an ELF file for another machine than AMDGPU")]
-    NotGpu,
+    #[error(transparent)]
+    Damaged(#[from] vkfd_code_object::ReadError),
     #[error("code object version 2, whose kernels are not known here")]
     Version2,
-    #[error("code for machine {0:#x}; known are gfx900, gfx90a, gfx942, gfx1030 and gfx1100")]
-    Unknown(u32),
-    #[error("{0} is outside of its section")]
-    Outside(String),
+    #[error("code for {0}; known are {known}", known = Target::ALL.map(Target::name).join(", "))]
+    Unknown(Machine),
 }
 
-/// The target of the number in an ELF header's flags.
-fn target(machine: u32) -> Option<Target> {
-    // NEW TARGET: its number in ELF headers
-    Some(match machine {
-        0x2c => Target::Gfx900,
-        0x3f => Target::Gfx90a,
-        0x4c => Target::Gfx942,
-        0x36 => Target::Gfx1030,
-        0x41 => Target::Gfx1100,
-        _ => return None,
-    })
-}
-
-/// The setting of XNACK in the flags: off, on, or either, from version 4 on.
-fn xnack(target: Target, flags: u32, version: u8) -> bool {
-    if !target.is_gfx9() {
-        return false;
-    }
-    match version {
-        0..=3 => flags >> 8 & 1 == 1,
-        _ => matches!(flags >> 8 & 3, 1 | 3),
-    }
+/// Whether code has to bear that its memory instructions are replayed.
+fn replayed(target: Target, machine: Machine) -> bool {
+    target.is_gfx9() && matches!(machine.xnack, Setting::Any | Setting::On)
 }
 
 impl Object {
@@ -104,7 +78,7 @@ impl Object {
     /// A function of an object that is loaded, with the flags and the ABI's version of its header.
     #[must_use]
     pub fn loaded(target: Target, flags: u32, version: u8, function: Function) -> Object {
-        let xnack = xnack(target, flags, version.saturating_add(2));
+        let xnack = replayed(target, Machine::of(flags, version.saturating_add(2)));
         Object { target, xnack, functions: vec![function], lines: None }
     }
 
@@ -114,64 +88,22 @@ impl Object {
     ///
     /// If the bytes are none, or one of a target that is not known.
     pub fn read(bytes: &[u8]) -> Result<Object, ReadError> {
-        let file = ElfFile64::<Endianness>::parse(bytes).map_err(|error| ReadError::NotElf(error.to_string()))?;
-        let header = file.elf_header();
-        let endian = file.endian();
-        if header.e_machine.get(endian) != elf::EM_AMDGPU {
-            return Err(ReadError::NotGpu);
-        }
-        let version = header.e_ident.abi_version.saturating_add(2);
-        if version < 3 {
+        let read = CodeObject::read(bytes)?;
+        if read.version < 3 {
             return Err(ReadError::Version2);
         }
-        let flags = header.e_flags.get(endian);
-        let target = target(flags & 0xff).ok_or(ReadError::Unknown(flags & 0xff))?;
-        let kernels = kernels(&file, target);
-        let mut starts = Vec::new();
-        for symbol in file.symbols().chain(file.dynamic_symbols()) {
-            if symbol.kind() == SymbolKind::Text {
-                if let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name()) {
-                    starts.push((section, symbol.address(), symbol.size(), name.to_string()));
-                }
-            }
-        }
-        starts.sort_by_key(|(section, address, size, _)| (section.0, *address, std::cmp::Reverse(*size)));
-        starts.dedup_by_key(|(section, address, ..)| (section.0, *address));
-        let mut functions = Vec::new();
-        for (n, (section, address, size, name)) in starts.iter().enumerate() {
-            let outside = || ReadError::Outside(name.clone());
-            let next = starts.get(n + 1).filter(|(other, ..)| other == section).map(|(_, next, ..)| *next);
-            let section = file.section_by_index(*section).map_err(|_| outside())?;
-            let data = section.data().map_err(|_| outside())?;
-            let place = address.checked_sub(section.address()).ok_or_else(outside)?;
-            let end = match (size, next) {
-                (0, Some(next)) => next.saturating_sub(section.address()),
-                (0, None) => data.len() as u64,
-                (size, _) => place.saturating_add(*size).min(data.len() as u64),
-            };
-            let range = usize::try_from(place).map_err(|_| outside())?..usize::try_from(end).map_err(|_| outside())?;
-            let code = data.get(range).ok_or_else(outside)?.to_vec();
-            let offset = section.file_range().map_or(0, |(begin, _)| begin.saturating_add(place));
-            let kernel = kernels.get(name.as_str()).copied();
-            functions.push(Function { name: name.clone(), address: *address, offset, code, kernel });
-        }
-        functions.sort_by_key(|function| function.address);
-        Ok(Object { target, xnack: xnack(target, flags, version), functions, lines: Lines::read(&file) })
-    }
-}
-
-/// The kernels by their descriptors, which have their names and `.kd` behind them.
-fn kernels<'data>(file: &ElfFile64<'data, Endianness>, target: Target) -> HashMap<&'data str, Kernel> {
-    let mut kernels = HashMap::new();
-    for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        let Some(name) = symbol.name().ok().and_then(|name| name.strip_suffix(".kd")) else { continue };
-        let bytes = symbol.section_index().and_then(|index| {
-            let section = file.section_by_index(index).ok()?;
-            let offset = usize::try_from(symbol.address().checked_sub(section.address())?).ok()?;
-            section.data().ok()?.get(offset..)?.first_chunk::<64>()
+        let target = read.machine.target().ok_or(ReadError::Unknown(read.machine))?;
+        let functions = read.functions.iter().map(|function| Function {
+            name: function.name.to_owned(),
+            address: function.address,
+            offset: function.offset,
+            code: function.code.to_vec(),
+            kernel: function.descriptor.and_then(|descriptor| match descriptor.bytes {
+                Bytes::Descriptor(bytes) => Some(Kernel::of(target, bytes)),
+                Bytes::Header(_) => None,
+            }),
         });
-        let Some(bytes) = bytes else { continue };
-        kernels.insert(name, Kernel::of(target, bytes));
+        let (functions, lines) = (functions.collect(), Lines::read(&read.file));
+        Ok(Object { target, xnack: replayed(target, read.machine), functions, lines })
     }
-    kernels
 }

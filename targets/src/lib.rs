@@ -63,6 +63,8 @@ pub struct Row {
     pub name: &'static str,
     /// The product whose PCI device number it has.
     pub product: &'static str,
+    /// `EF_AMDGPU_MACH` in the flags of ELF headers.
+    pub elf_machine: u8,
     pub family: Family,
     pub features: Features,
     pub blocks: Blocks,
@@ -89,6 +91,16 @@ impl Target {
     /// The target of this `gfx_target_version`.
     pub fn of_version(version: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|target| target.version() == version)
+    }
+
+    /// `EF_AMDGPU_MACH` in the flags of ELF headers.
+    pub const fn elf_machine(self) -> u8 {
+        self.row().elf_machine
+    }
+
+    /// The target with this number in ELF headers.
+    pub fn of_elf_machine(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|target| target.elf_machine() == number)
     }
 
     /// The product whose PCI device number it has.

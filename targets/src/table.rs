@@ -32,6 +32,7 @@ targets! {
     Gfx900: Row {
         name: "gfx900",
         product: "Radeon Vega Frontier Edition",
+        elf_machine: 0x2c,
         family: Family::Gfx9,
         features: PLAIN,
         blocks: Blocks { core: [9, 0, 1], copy: [4, 0, 0], bus: [6, 1, 0] },
@@ -70,6 +71,7 @@ targets! {
     Gfx90a: Row {
         name: "gfx90a",
         product: "AMD Instinct MI210",
+        elf_machine: 0x3f,
         family: Family::Gfx9,
         features: Features { cdna: true, packed_work_item_ids: true, ..PLAIN },
         blocks: Blocks { core: [9, 4, 2], copy: [4, 4, 0], bus: [7, 4, 0] },
@@ -108,6 +110,7 @@ targets! {
     Gfx942: Row {
         name: "gfx942",
         product: "AMD Instinct MI300X",
+        elf_machine: 0x4c,
         family: Family::Gfx9,
         features: Features { cdna: true, architected_scratch: true, packed_work_item_ids: true },
         blocks: Blocks { core: [9, 4, 3], copy: [4, 4, 2], bus: [7, 9, 0] },
@@ -147,6 +150,7 @@ targets! {
     Gfx1030: Row {
         name: "gfx1030",
         product: "AMD Radeon RX 6900 XT",
+        elf_machine: 0x36,
         family: Family::Gfx10,
         features: PLAIN,
         blocks: Blocks { core: [10, 3, 0], copy: [5, 2, 0], bus: [3, 3, 0] },
@@ -186,6 +190,7 @@ targets! {
     Gfx1100: Row {
         name: "gfx1100",
         product: "AMD Radeon RX 7900 XTX",
+        elf_machine: 0x41,
         family: Family::Gfx11,
         features: Features { architected_scratch: true, packed_work_item_ids: true, ..PLAIN },
         blocks: Blocks { core: [11, 0, 0], copy: [6, 0, 0], bus: [4, 3, 0] },

@@ -7,11 +7,10 @@
 
 use std::path::Path;
 
+use vkfd_code_object::places;
 use vkfd_findings::{Finding, Place};
 use vkfd_isa::Target;
 use vkfd_lint::Object;
-
-use crate::disasm::code_object;
 
 /// The code objects of a program.
 pub(super) struct Lines(Vec<Object>);
@@ -20,10 +19,9 @@ impl Lines {
     /// Those of a file for a target; none where it has none that can be read.
     pub(super) fn read(program: &Path, target: Target) -> Lines {
         let bytes = std::fs::read(program).unwrap_or_default();
-        let all = code_object::all(&bytes).unwrap_or_default();
-        let wanted = all.iter().filter(|object| object.target().is_ok_and(|own| own == target));
-        let read = |object: &code_object::CodeObject| Object::read(bytes.get(object.offset..)?).ok();
-        Lines(wanted.filter_map(read).collect())
+        let all = places(&bytes).unwrap_or_default();
+        let objects = all.iter().filter_map(|(_, bytes)| Object::read(bytes).ok());
+        Lines(objects.filter(|object| object.target == target).collect())
     }
 
     /// Adds the lines of a finding's places.

@@ -72,6 +72,7 @@ impl Rule {
 }
 
 use super::distance::{Operands::*, Part, States::*};
+// NEW TARGET: its rules
 use Target::{Gfx1030, Gfx1100, Gfx900, Gfx90a, Gfx942};
 
 const GFX9: &[Target] = &[Gfx900, Gfx90a, Gfx942];

@@ -40,8 +40,9 @@ impl Random {
 /// stand for variables.
 #[rustfmt::skip]
 const OWN: &[(&[Target], &str)] = {
+    // NEW TARGET: which operations of its own it has
     use Target::{Gfx1030, Gfx1100, Gfx900, Gfx90a, Gfx942};
-    const ALL: &[Target] = &[Gfx900, Gfx90a, Gfx942, Gfx1030, Gfx1100];
+    const ALL: &[Target] = &Target::ALL;
     const CDNA: &[Target] = &[Gfx90a, Gfx942];
     const RDNA: &[Target] = &[Gfx1030, Gfx1100];
     &[

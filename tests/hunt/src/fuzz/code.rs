@@ -270,10 +270,10 @@ fn run_group<E: launch::Engine>(launch: &Launch, number: u64, engine: &mut E, wo
 /// A kernel of the client library with arguments by chance. First the target, the kernel, the
 /// arguments, then the data.
 pub fn kernel_arguments(data: &[u8]) {
-    const VERSIONS: [u32; 5] = [90_000, 90_010, 90_402, 100_300, 110_000];
-    static IMAGES: OnceLock<[Image; 5]> = OnceLock::new();
+    static IMAGES: OnceLock<[Image; Target::ALL.len()]> = OnceLock::new();
     let images = IMAGES.get_or_init(|| {
-        VERSIONS.map(|version| Image::new(vkfd_kernels::code(version).expect("a code object")).expect("a good one"))
+        Target::ALL
+            .map(|target| Image::new(vkfd_kernels::code(target.version()).expect("a code object")).expect("a good one"))
     });
     let mut input = Unstructured::new(data);
     let Ok(target) = target(&mut input) else { return };
