@@ -134,6 +134,7 @@ switches! {
         BlindRace = "blind_race": "The check of races looks at no access to LDS.";
         BlindMemoryRace = "blind_memory_race": "The check of races looks at no access to memory.";
         UnknownSpins = "unknown_spins": "The check of races takes no loop for one that waits.";
+        UnknownGuesses = "unknown_guesses": "The check of races takes no load for a guess that a compare-and-swap corrects.";
         OneQueue = "one_queue": "The check of races takes launches at the same time to have an order.";
         OneCache = "one_cache": "The check of races knows one cache for vectors and scalars, which keeps no store.";
         BlindWaits = "blind_waits": "The check of waits at run time follows no register.";

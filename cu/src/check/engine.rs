@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::map::Map;
 use super::memory;
 use super::note::Notes;
-use super::race::{invalidates, invalidates_scalars, waits, writes_back, Race, Spins};
+use super::race::{invalidates, invalidates_scalars, waits, writes_back, Loads, Race};
 use super::seen::Seen;
 use super::{State, Watch};
 use crate::exit::{Exit, Miss, Stop};
@@ -36,7 +36,7 @@ pub struct Engine {
     notes: Notes,
     reaches: Box<Reaches>,
     init: Box<init::Work>,
-    spins: Box<Spins>,
+    loads: Box<Loads>,
     codes: Codes,
     /// Runs what only computes.
     fast: Box<fast::Engine>,
@@ -60,7 +60,7 @@ impl Engine {
             notes: Notes::new(),
             reaches: Box::new(Few::new()),
             init: Box::default(),
-            spins: Box::new(Spins::new()),
+            loads: Box::new(Loads::new()),
             codes: Codes::new(),
             fast,
             low: false,
@@ -89,7 +89,7 @@ impl Engine {
             let launch = watch.launch(&others);
             self.notes.tell(&launch, &self.map, true, |finding, count| watch.ledger.report(finding, count));
         }
-        self.spins.clear();
+        self.loads.clear();
     }
 
     fn checked<W: World>(
@@ -269,12 +269,12 @@ impl Engine {
         }
         if !matches!(result, Err(Exit::Miss(_) | Exit::Refused(_))) {
             if let Some(race) = &mut race {
-                let spins = &mut *self.spins;
+                let loads = &mut *self.loads;
                 if inst.format == Format::Ds || inst.format == Format::Flat {
-                    race.look(&seen, world, (&group.lds, &self.reaches), spins, &mut self.notes);
+                    race.look(&seen, world, (&group.lds, &self.reaches), loads, &mut self.notes);
                 }
                 if let Some(history) = &mut history {
-                    history.look(race, (&seen, inst), (world, spins), &self.reaches, &mut self.notes);
+                    history.look(race, (&seen, inst), (world, loads), &self.reaches, &mut self.notes);
                     self.low = history.is_low();
                 }
                 let now = history.as_ref().map(|history| history.now());

@@ -16,7 +16,8 @@
 //!
 //! A store and a load past the caches do not race: that is how flags are written and read. Neither
 //! do a store that follows a wait for everything and an atomic operation: a lock's release. All
-//! waves that write the same value may do so.
+//! waves that write the same value may do so. A load that guesses for a compare-and-swap may meet
+//! atomic operations.
 //!
 //! Launches have an order: what one writes is nothing to those that begin when it has ended. Those
 //! that run at the same time, in several queues, are compared as groups of one launch are.
@@ -32,8 +33,8 @@
 use super::super::note::{Notes, Other, Rule};
 use super::super::seen::Seen;
 use super::known::Entry;
+use super::loads::{Loads, Purpose};
 use super::own::Own;
-use super::spin::Spins;
 use super::{Race, WAVES};
 use crate::world::{Access, Reach, Spot, Touch, World};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -339,7 +340,7 @@ impl Table {
         &mut self,
         race: &mut Race,
         (seen, inst): (&Seen<'_>, &Inst),
-        (world, spins): (&mut W, &mut Spins),
+        (world, loads): (&mut W, &mut Loads),
         reaches: &[Reach],
         notes: &mut Notes,
     ) {
@@ -376,18 +377,21 @@ impl Table {
                 let writer = self.record(word.write).copied().filter(|_| word.masks[0] & mask != 0);
                 let writer = writer.filter(|writer| !writer.is_of(&record));
                 if let Some((other, _)) = met.as_ref().filter(|(_, said)| *said) {
-                    // The one that reads may only wait for the other.
+                    // The one that reads may only wait for the other, or guess.
                     let reader = match (reach.touch, other.touch) {
                         (Touch::Read, _) => Some(record.offset),
                         (_, Touch::Read) => Some(other.offset),
                         _ => None,
                     };
                     let mates = other.group == record.group;
-                    let waits = reader.filter(|_| mates).is_some_and(|reader| spins.has(seen, reader, world));
-                    if !waits {
-                        notes.add(seen, Rule::MemoryRace, Some(*reach), Some(race.other(seen, other)));
-                    } else if reach.touch == Touch::Read {
-                        race.follows(wave, other.index.into());
+                    let swaps = [reach.touch, other.touch].contains(&Touch::Atomic);
+                    match reader.map(|reader| loads.purpose(seen, reader, world)) {
+                        Some(Purpose::Spins) if mates && reach.touch == Touch::Read => {
+                            race.follows(wave, other.index.into());
+                        }
+                        Some(Purpose::Spins) if mates => {}
+                        Some(Purpose::Guesses) if swaps => {}
+                        _ => notes.add(seen, Rule::MemoryRace, Some(*reach), Some(race.other(seen, other))),
                     }
                 }
                 if let Some(writer) = writer.filter(|_| asks) {

@@ -12,7 +12,7 @@
 //! | `history` | the last accesses to memory by all waves, and the check of these |
 //! | `known` | what is known of other groups' waves |
 //! | `own` | a wave's accesses that have not completed |
-//! | `spin` | loops that only wait for a word to change |
+//! | `loads` | loads of words that others may change: spinning, and guesses |
 //!
 //! No race: a write that changes nothing (waves that all write the same), atomic operations among
 //! themselves, and whatever one wave does. A load of LDS in a loop that only waits for its value is
@@ -24,17 +24,18 @@
 
 mod history;
 mod known;
+mod loads;
 mod own;
-mod spin;
 
 pub(super) use history::{invalidates, invalidates_scalars, writes_back, Family, History};
+pub(super) use loads::Loads;
 pub(super) use own::waits;
-pub(super) use spin::Spins;
 
 use super::note::{Notes, Other, Rule};
 use super::seen::Seen;
 use crate::world::{Reach, Spot, Touch, World};
 use known::Known;
+use loads::Purpose;
 use own::{Counts, Kept, Own};
 use vkfd_sabotage::{process, Switch};
 
@@ -273,7 +274,7 @@ impl Race {
         seen: &Seen<'_>,
         world: &mut W,
         (lds, reaches): (&[u8], &[Reach]),
-        spins: &mut Spins,
+        loads: &mut Loads,
         notes: &mut Notes,
     ) {
         if process().has(Switch::BlindRace) {
@@ -303,7 +304,7 @@ impl Race {
                     (_, Touch::Read) => other.offset,
                     _ => u32::MAX,
                 };
-                if reader == u32::MAX || !spins.has(seen, reader, world) {
+                if reader == u32::MAX || loads.purpose(seen, reader, world) != Purpose::Spins {
                     notes.add(seen, Rule::Race, Some(*reach), Some(other));
                     break;
                 }

@@ -74,7 +74,12 @@ const MEMORY_RACE: &[Case] = &[
     ("lock_twice", GROUPS, Some("race/memory")),
     ("all_groups", GROUPS, None),
     ("all_groups_early", GROUPS, Some("race/memory")),
+    ("guess_believed", GROUPS, Some("race/memory")),
+    ("guess_elsewhere", GROUPS, Some("race/memory")),
 ];
+
+/// Loads that guess for a compare-and-swap.
+const GUESSES: &[Case] = &[("guess", GROUPS, None)];
 
 const WAITS: &[Case] = &[
     ("early_load", WRITTEN, Some("waits/vmcnt")),
@@ -113,7 +118,7 @@ const HAZARDS: &[Case] = &[("neighbour", WRITTEN, Some("hazards/vgpr-dpp")), ("n
 const ALL: [(Check, &[&[Case]]); 5] = [
     (Check::Memory, &[MEMORY]),
     (Check::Init, &[INIT]),
-    (Check::Race, &[RACE, FLAGS, MEMORY_RACE]),
+    (Check::Race, &[RACE, FLAGS, MEMORY_RACE, GUESSES]),
     (Check::Waits, &[WAITS]),
     (Check::Hazards, &[HAZARDS]),
 ];
@@ -171,6 +176,7 @@ fn flags_in_lds_are_no_race() {
 #[test]
 fn races_in_memory_are_found() {
     assert_eq!(differences(MEMORY_RACE, only(Check::Race)), [""; 0]);
+    assert_eq!(differences(GUESSES, only(Check::Race)), [""; 0]);
 }
 
 #[test]
@@ -239,8 +245,10 @@ fn blind_checks_find_nothing() {
             let noticed = differences(cases, only(check)).len();
             assert_eq!(noticed, 2 * Target::ALL.into_iter().map(wrong).sum::<usize>(), "{}", switch.name());
         }
-        process().set(Switches::NONE.with(Switch::UnknownSpins));
-        assert_eq!(differences(FLAGS, only(Check::Race)).len(), 2 * FLAGS.len() * Target::ALL.len());
+        for (switch, cases) in [(Switch::UnknownSpins, FLAGS), (Switch::UnknownGuesses, GUESSES)] {
+            process().set(Switches::NONE.with(switch));
+            assert_eq!(differences(cases, only(Check::Race)).len(), 2 * cases.len() * Target::ALL.len());
+        }
     });
 }
 

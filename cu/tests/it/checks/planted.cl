@@ -330,6 +330,24 @@ KERNEL early_scalar_twin(global uint *in, global uint *out) { EARLY_SCALAR(WAIT_
 KERNEL neighbour(global uint *in, global uint *out) { NEIGHBOUR(""); }
 KERNEL neighbour_twin(global uint *in, global uint *out) { NEIGHBOUR("s_nop 1\n"); }
 
+// A sum by compare-and-swap. Its first load is a guess, which a cache may answer.
+#define GUESS(guess) \
+    global uint *sum = (global uint *)in; \
+    uint seen = guess; \
+    uint next; \
+    do next = seen * 3 + 1; \
+    while (!__opencl_atomic_compare_exchange_strong((global atomic_uint *)sum, &seen, next, memory_order_relaxed, \
+                                                    memory_order_relaxed, memory_scope_device))
+KERNEL guess(global uint *in, global uint *out) { GUESS(*sum); }
+// The same load decides by itself.
+KERNEL guess_believed(global uint *in, global uint *out) {
+    uint first = *in;
+    if (ID == 0) ADD(global, DEVICE, in);
+    if (ID < 100) out[ID] = first;
+}
+// What is compared with was loaded elsewhere.
+KERNEL guess_elsewhere(global uint *in, global uint *out) { GUESS(sum[128] + sum[0]); }
+
 // init: nothing has written `in`, or all.
 KERNEL decide(global uint *in, global uint *out) {
     if (in[ID] > 5) ADD(global, DEVICE, out);
