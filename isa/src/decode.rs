@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use crate::inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 use crate::operand::{Operand, Special};
 use crate::table::{self, flags, Field, Kind, Part, Record, Shape, Slot};
-use crate::tables::records::RECORDS;
+use crate::tables::records::{RECORDS, TARGETS};
 use crate::tables::shapes::SHAPES;
 use crate::tree::Tree;
 use crate::{Op, Target};
@@ -31,7 +31,9 @@ pub enum DecodeError {
     Truncated(u32),
 }
 
-static TREES: LazyLock<[Tree; 5]> = LazyLock::new(|| std::array::from_fn(Tree::new));
+const _: () = assert!(TARGETS == Target::ALL.len(), "`cargo xtask isa --llvm DIR --write` makes the tables");
+
+static TREES: LazyLock<[Tree; TARGETS]> = LazyLock::new(|| std::array::from_fn(Tree::new));
 
 /// Decodes the instruction at the start of `words`, of which [`MAX_WORDS`] are looked at.
 ///

@@ -12,6 +12,9 @@
 use crate::table::Record;
 use crate::Op;
 
+/// Targets that have a bit.
+pub(crate) const TARGETS: usize = 5;
+
 type Wide = [u32; 2];
 type Half = (Op, &'static str);
 

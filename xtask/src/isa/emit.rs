@@ -143,13 +143,15 @@ fn records_file(
         "// Columns: targets (bit 0 is {}, then {}),\n\
          // mask and value of the first two words, operation, shape, mnemonic. In the first\n\
          // part, that of dual instructions: mask and value of the third word, and the\n\
-         // second half.\n\n",
+         // second half.\n\n\
+         use crate::table::Record;\nuse crate::Op;\n\n\
+         /// Targets that have a bit.\npub(crate) const TARGETS: usize = {};\n\n",
         targets[0],
-        targets[1..].join(", ")
+        targets[1..].join(", "),
+        targets.len()
     );
     text.push_str(
-        "use crate::table::Record;\nuse crate::Op;\n\n\
-         type Wide = [u32; 2];\ntype Half = (Op, &'static str);\n\n\
+        "type Wide = [u32; 2];\ntype Half = (Op, &'static str);\n\n\
          const fn r(targets: u8, mask: u64, value: u64, op: Op, shape: u16, mnemonic: &'static str) -> Record {\n    \
          Record { mask, value, mask_high: 0, value_high: 0, targets, op, shape, mnemonic, pair: None }\n}\n\n\
          const fn d(targets: u8, mask: u64, value: u64, third: Wide, shape: u16, halves: [Half; 2]) -> Record {\n    \
