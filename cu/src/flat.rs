@@ -8,6 +8,7 @@
 use crate::exit::{Miss, Stop};
 use crate::world::{Access, Span, World};
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
+use std::cell::Cell;
 use vkfd_raw as raw;
 
 /// Bytes of a page.
@@ -41,6 +42,9 @@ pub struct Flat {
     restricted: bool,
     /// Events that the wave has raised.
     pub events: Vec<u32>,
+    /// The gate is wanted at each fifth question.
+    pub is_wanted: bool,
+    asked: Cell<u32>,
 }
 
 impl Flat {
@@ -54,7 +58,17 @@ impl Flat {
             handle_alloc_error(layout);
         }
         let pages = (0..pages).map(|host| Page { host, rights: Rights::All }).collect();
-        Flat { base, memory, layout, pages, scattered: false, restricted: false, events: Vec::new() }
+        Flat {
+            base,
+            memory,
+            layout,
+            pages,
+            scattered: false,
+            restricted: false,
+            events: Vec::new(),
+            is_wanted: false,
+            asked: Cell::new(0),
+        }
     }
 
     /// Puts every page elsewhere, so that accesses across pages meet two host pages. What was
@@ -141,7 +155,8 @@ impl World for Flat {
     fn leave(&mut self) {}
 
     fn wanted(&self) -> bool {
-        false
+        self.asked.set(self.asked.get().wrapping_add(1));
+        self.is_wanted && self.asked.get() % 5 == 0
     }
 
     fn translate(&mut self, va: u64, access: Access) -> Result<Span, Miss> {

@@ -137,6 +137,7 @@ switches! {
         UnknownGuesses = "unknown_guesses": "The check of races takes no load for a guess that a compare-and-swap corrects.";
         OneQueue = "one_queue": "The check of races takes launches at the same time to have an order.";
         OneCache = "one_cache": "The check of races knows one cache for vectors and scalars, which keeps no store.";
+        HastyChecks = "hasty_checks": "A checked wave gives way within an instruction, too, and has not run it then.";
         BlindWaits = "blind_waits": "The check of waits at run time follows no register.";
         BlindHazards = "blind_hazards": "No kernel that is launched is read for hazards.";
         PromptLoads = "prompt_loads": "Loads complete at once in every order of waves.";

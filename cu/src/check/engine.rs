@@ -352,8 +352,8 @@ impl launch::Engine for Engine {
     }
 }
 
-/// A world that keeps what was reached; or, for a piece that only computes, one that wants nothing
-/// while it runs. The loop counts the piece's instructions.
+/// A world that keeps what was reached. Nothing wants the gate while a piece of code or an
+/// instruction runs: the loop asks. It also counts the instructions.
 struct Watching<'a, W> {
     world: &'a mut W,
     reaches: Option<&'a mut Reaches>,
@@ -375,7 +375,8 @@ impl<W: World> World for Watching<'_, W> {
     }
 
     fn wanted(&self) -> bool {
-        self.world.wanted()
+        // A run that gives way has done nothing, and would be looked at as if it had.
+        process().has(Switch::HastyChecks) && self.world.wanted()
     }
 
     fn opening(&self) -> Option<u64> {

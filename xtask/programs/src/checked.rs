@@ -3,11 +3,13 @@
 //!
 //! Mechanism: each run writes its findings to a file in the directory that the program works in,
 //! and that file is read when the program has ended. `xtask/programs/SUITE.accepted`, if there is
-//! one, is a suppression file of `vkfd run`: bugs of those programs, each with its reason.
+//! one, is a suppression file of `vkfd run`: bugs of those programs, each with its reason. A line
+//! that fits none of the findings of a whole run is a finding itself: the check has missed a bug.
 //!
 //! Limits: programs of shared machines and of guests are not checked. A program that had to be
 //! ended has no findings, and is one by itself.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -53,7 +55,14 @@ struct Place {
 #[derive(Deserialize)]
 struct Report {
     findings: Vec<Finding>,
+    #[serde(default)]
+    unused_suppressions: Vec<Line>,
     checked: Extent,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +74,8 @@ struct Extent {
 pub struct Said {
     pub launches: u64,
     pub findings: Vec<String>,
+    /// Accepted findings that it did not have.
+    pub unused: BTreeSet<String>,
 }
 
 impl Files {
@@ -97,7 +108,8 @@ impl Files {
         }
         // There is none if the program had to be ended.
         let Ok(text) = fs::read_to_string(&found) else {
-            return Ok(Said { launches: 0, findings: vec!["its kernels' checks did not end".into()] });
+            let findings = vec!["its kernels' checks did not end".into()];
+            return Ok(Said { launches: 0, findings, unused: BTreeSet::new() });
         };
         fs::remove_file(&found).with_context(|| format!("remove {}", found.display()))?;
         said(&text).with_context(|| format!("read {}", found.display()))
@@ -105,14 +117,15 @@ impl Files {
 }
 
 fn said(text: &str) -> Result<Said> {
-    let Report { findings, checked } = serde_json::from_str(text)?;
+    let Report { findings, unused_suppressions, checked } = serde_json::from_str(text)?;
     let line = |Finding { rule, message, count, place }: Finding| {
         let kernel = place.kernel.as_deref().unwrap_or("code without a name");
         let offset = place.offset.unwrap_or(0);
         let instruction = place.instruction.as_deref().unwrap_or("");
         format!("{message} [{rule}], {count} times, at {kernel} + {offset:#x}: {instruction}")
     };
-    Ok(Said { launches: checked.launches, findings: findings.into_iter().map(line).collect() })
+    let unused = unused_suppressions.into_iter().map(|line| line.text).collect();
+    Ok(Said { launches: checked.launches, findings: findings.into_iter().map(line).collect(), unused })
 }
 
 #[cfg(test)]
@@ -123,10 +136,10 @@ mod tests {
     fn a_finding_is_a_line() {
         let text = r#"{"findings": [{"check": "race", "rule": "race/lds", "severity": "error", "message": "a write",
             "count": 3, "place": {"kernel": "sum", "pc": 64, "offset": 16, "instruction": "ds_write_b32 v0, v1"}}],
-            "suppressed": 1, "dropped": 0, "unused_suppressions": [], "checked": {"launches": 5, "instructions": 9}}"#;
+            "suppressed": 1, "dropped": 0, "unused_suppressions": [{"line": 2, "text": "kernel=z"}], "checked": {"launches": 5, "instructions": 9}}"#;
         let told = said(text).unwrap();
         assert_eq!(told.findings, ["a write [race/lds], 3 times, at sum + 0x10: ds_write_b32 v0, v1"]);
-        assert_eq!(told.launches, 5);
+        assert_eq!((told.launches, told.unused), (5, BTreeSet::from(["kernel=z".to_owned()])));
         assert!(said("").is_err());
     }
 

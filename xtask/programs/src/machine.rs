@@ -221,6 +221,11 @@ impl Vkfd {
         unit.observed.launches.fetch_add(said.launches, Ordering::Relaxed);
         let found = said.findings.into_iter().map(|line| format!("{}: {line}", unit.name));
         unit.observed.findings.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        let mut unused = unit.observed.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        match unused.as_mut() {
+            Some(unused) => unused.retain(|line| said.unused.contains(line)),
+            None => *unused = Some(said.unused),
+        }
         Ok(ran)
     }
 

@@ -100,6 +100,11 @@ impl Session<'_> {
         (seen.place, seen.findings, seen.memory) = (self.machine.place(), findings, self.memory);
         seen.findings.append(&mut take(&mut *self.observed.findings.lock().unwrap_or_else(PoisonError::into_inner)));
         if self.machine.checks() {
+            if selection.only.is_empty() {
+                let unused = take(&mut *self.observed.unused.lock().unwrap_or_else(PoisonError::into_inner));
+                let missed = |line| format!("no finding is that of {}.accepted: {line}", self.suite.name());
+                seen.findings.extend(unused.into_iter().flatten().map(missed));
+            }
             match self.observed.launches.load(Ordering::Relaxed) {
                 0 => seen.findings.push("no launch of a kernel was checked".into()),
                 launches => println!("  {}, {}: {launches} launches were checked", self.suite.name(), self.target),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A program of a suite.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::Mutex;
@@ -39,6 +40,8 @@ pub struct Observed {
     pub launches: AtomicU64,
     /// What checks of their kernels found, with the program's name.
     pub findings: Mutex<Vec<String>>,
+    /// Lines of the accepted findings that none of the programs has had.
+    pub unused: Mutex<Option<BTreeSet<String>>>,
 }
 
 /// What is set when a program of a root runs.

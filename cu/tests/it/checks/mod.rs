@@ -18,7 +18,7 @@ use vkfd_sabotage::{process, Switch, Switches};
 /// A kernel, what it is given, and the rule that finds it; none: it is right.
 type Case = (&'static str, Given, Option<&'static str>);
 
-const WRITTEN: Given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+const WRITTEN: Given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual, wanted: false };
 const UNWRITTEN: Given = Given { unwritten: true, ..WRITTEN };
 const GROUPS: Given = Given { groups: 3, ..WRITTEN };
 
@@ -268,6 +268,34 @@ fn launches_at_the_same_time_have_no_order() {
         names.sort_unstable();
         assert_eq!(names, [Some("compute"), Some("store_100")], "{target}");
     }
+}
+
+/// The correct kernels on all targets, while others want the gate: those with findings.
+fn alarms_of_a_wanted_gate() -> Vec<String> {
+    let mut alarms = Vec::new();
+    let correct = ALL.iter().flat_map(|(_, cases)| cases.iter().copied().flatten());
+    let correct: Vec<&Case> = correct.filter(|(.., rule)| rule.is_none()).collect();
+    for target in Target::ALL {
+        let rig = Rig::new(target);
+        for (kernel, given, _) in &correct {
+            for check in [Checks::ALL, only(Check::Memory), only(Check::Waits)] {
+                let found = rig.run(kernel, Given { wanted: true, ..*given }, check);
+                if !found.is_empty() {
+                    alarms.push(format!("{target} {kernel} --check {check}: {:?}", rules(&found)));
+                }
+            }
+        }
+    }
+    alarms
+}
+
+#[test]
+fn a_wanted_gate_is_no_finding() {
+    alone("checks::a_wanted_gate_is_no_finding", || {
+        assert_eq!(alarms_of_a_wanted_gate(), [""; 0]);
+        process().set(Switches::NONE.with(Switch::HastyChecks));
+        assert!(!alarms_of_a_wanted_gate().is_empty());
+    });
 }
 
 #[test]

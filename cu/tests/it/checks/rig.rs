@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A work-group of 128 work-items on the engine with checks.
 
+use super::WRITTEN;
 use crate::support::program::{user, words};
 use crate::support::APERTURES;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
@@ -35,6 +36,8 @@ pub struct Given {
     pub groups: u32,
     /// In another than the usual one, loads are late.
     pub schedule: Schedule,
+    /// Others want the gate again and again.
+    pub wanted: bool,
 }
 
 pub struct Rig {
@@ -70,14 +73,14 @@ impl Rig {
     /// Runs a kernel whose output has been freed.
     pub fn run_freed(&self, kernel: &str) -> Vec<Counted> {
         let checks = Checks { memory: true, ..Checks::default() };
-        let given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+        let given = WRITTEN;
         self.run_with(kernel, given, checks, |ledger| ledger.free(OUTPUT, Some("another test".into()))).0
     }
 
     /// Runs a kernel without a check, on an input of words by their numbers: the words that it
     /// leaves there, behind the ones that it reads. `spoil` changes the kernel's code first.
     pub fn result(&self, kernel: &str, schedule: Schedule, spoil: impl FnOnce(&mut [u32])) -> Vec<u32> {
-        let given = Given { first: 0, unwritten: false, groups: 1, schedule };
+        let given = Given { schedule, ..WRITTEN };
         let changed = self.changed(kernel, spoil);
         changed.run_with(kernel, given, Checks::default(), |_| {}).1
     }
@@ -117,7 +120,7 @@ impl Rig {
 
     /// Runs two kernels, the second when the first has ended, or both at the same time.
     pub fn run_both(&self, kernels: [&str; 2], at_once: bool, checks: Checks) -> Vec<Counted> {
-        let given = Given { first: 0, unwritten: false, groups: 1, schedule: Schedule::Usual };
+        let given = WRITTEN;
         let (mut world, ledger) = self.loaded(given, checks);
         let mut engine = Engine::new(self.target, &ledger);
         let first = self.launch(kernels[0], given, checks, (&mut world, &ledger));
@@ -138,6 +141,7 @@ impl Rig {
     fn loaded(&self, given: Given, checks: Checks) -> (Flat, Arc<Ledger>) {
         let file = object::File::parse(&*self.code).expect("an object");
         let mut world = Flat::new(BASE, PAGES);
+        world.is_wanted = given.wanted;
         for segment in file.segments() {
             world.write(BASE + segment.address(), segment.data().expect("a segment"));
         }
