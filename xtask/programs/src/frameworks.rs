@@ -126,7 +126,7 @@ pub const CUPY: Framework = Framework {
     targets: &["gfx90a", "gfx1030", "gfx1100"],
     controls: &[
         Control::new("cu.handler=v_add_u32", "arrays/reductions", "gfx90a"),
-        Control::new("cu.handler=v_add_u32", "arrays/sorting", "gfx90a"),
+        Control::new("cu.handler=v_mul_f32", "arrays/arithmetic", "gfx90a"),
     ],
 };
 
