@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Frameworks of PyPI on Debian's ROCm libraries: CuPy and JAX, and on JAX models of transformers
-//! and diffusers; and PyTorch, which is built here first ([`pytorch`]). A program is a part of a
-//! file of checks in `tests/clients`, and a case is a check. Results of the GPU are compared with
-//! NumPy, SciPy, or the CPU's side of the framework.
+//! Frameworks of PyPI on Debian's ROCm libraries: CuPy, ONNX Runtime and JAX, and on JAX models of
+//! transformers and diffusers; and PyTorch, which is built here first ([`pytorch`]). A program is a
+//! part of a file of checks in `tests/clients`, and a case is a check. Results of the GPU are
+//! compared with NumPy, SciPy, or the CPU's side of the framework.
 //!
 //! Mechanism: pip takes the wheels that a file beside the expectations names, for a Python of the
 //! root ([`Source::LibraryInRoot`]). Some of the libraries that a wheel is linked with are not
@@ -128,6 +128,50 @@ pub const CUPY: Framework = Framework {
         Control::new("cu.handler=v_add_u32", "arrays/reductions", "gfx90a"),
         Control::new("cu.handler=v_mul_f32", "arrays/arithmetic", "gfx90a"),
     ],
+};
+
+pub const ONNXRUNTIME: Framework = Framework {
+    name: "onnxruntime",
+    about: "ONNX Runtime 1.22 on HIP 7.2.4 against its CPU provider: operators, a transformer's block",
+    packages: &[
+        "python3.13",
+        "libamdhip64-7",
+        "libmiopen1",
+        "libhipblas3",
+        "libhipfft0",
+        "librocm-smi64-7",
+        "libamd-comgr3",
+        // MIOpen starts compilers by a shell.
+        "hipcc",
+        "dash",
+        "libc6-dev",
+        "g++",
+    ],
+    wheels: Some("onnxruntime.txt"),
+    directory: "onnx",
+    programs: &[
+        ("operators/elementwise", &[]),
+        ("operators/reductions", &[]),
+        ("operators/shapes", &[]),
+        ("operators/products", &[]),
+        ("operators/images", &[]),
+        ("operators/models", &[]),
+    ],
+    names: &[("librocm_smi64.so.1", "librocm_smi64.so.7")],
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        // Debian's package lacks the sources in assembler, which MIOpen takes for convolutions.
+        ("MIOPEN_DEBUG_GCN_ASM_KERNELS", "0"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    targets: &["gfx90a", "gfx942", "gfx1030", "gfx1100"],
+    controls: &[Control::new("cu.handler=v_mul_f32", "operators/elementwise", "gfx90a")],
+    ..CUPY
 };
 
 /// XLA leaves most of the first GiB to others.
