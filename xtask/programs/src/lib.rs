@@ -215,6 +215,7 @@ const SUITES: &[&dyn Suite] = &[
     &iree::Iree,
     &frameworks::CUPY,
     &frameworks::ONNXRUNTIME,
+    &frameworks::TENSORFLOW,
     &frameworks::JAX,
     &frameworks::TRANSFORMERS,
     &frameworks::DIFFUSERS,
