@@ -8,7 +8,8 @@
 //! not the PCI device through which the module reaches the GPU: that is QEMU's, and says so. It has
 //! no class, because the kernel makes the directory `drm` only below a device without one.
 //!
-//! Files of how much memory is in use ask the driver when they are read.
+//! Files of how much memory is in use, and how much the GPU works, ask the driver when they are
+//! read.
 //!
 //! C header: [`include/linux/device.h`](srctree/include/linux/device.h)
 
@@ -20,7 +21,7 @@ use kernel::device::Device;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::types::Opaque;
-use vkfd_driver::drm::usage::{Fact, Usage, FILES};
+use vkfd_driver::drm::usage::{self, Fact, FILES};
 use vkfd_driver::machine::kfd::Kfd;
 use vkfd_driver::os::Arc;
 use vkfd_driver::seams::gpu::GpuProperties;
@@ -153,7 +154,7 @@ unsafe extern "C" fn show(
     let text = match content {
         Content::Text(text) => text,
         Content::Usage(kfd, index, fact) => {
-            let number = Usage::of(kfd, *index).map_or(0, |usage| usage.get(*fact));
+            let number = usage::number(kfd, *index, *fact).unwrap_or(0);
             match Text::new(format_args!("{number}\n")) {
                 Ok(text) => made = text,
                 Err(error) => return error.to_errno() as isize,

@@ -13,7 +13,7 @@ use vkfd_driver::base::pte::{self, Target};
 use vkfd_driver::collections::interval::IntervalMap;
 use vkfd_driver::device::vram::Vram;
 use vkfd_driver::gpuvm::page_table::{Leaves, PageTable};
-use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid, Work};
 use vkfd_driver::userptr::range_set::{Builder, RangeSet};
 use vkfd_gpu::{BusError, HostSpan, QueueError, QueueId};
 use vkfd_host::frame::Frames;
@@ -287,6 +287,9 @@ impl Gpu for Device {
     fn ring(&self) {}
     fn clock(&self) -> u64 {
         vkfd_gpu::clock()
+    }
+    fn work(&self) -> Work {
+        Work::default()
     }
     fn alloc_dma(&self, _: u64) -> errno::Result<Arc<dyn DmaMemory>> {
         Err(Errno::EOPNOTSUPP.into())

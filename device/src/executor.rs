@@ -19,10 +19,10 @@ use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vkfd_driver::base::errno::Errno;
-use vkfd_driver::seams::gpu::{HwQueue, QueueKind, Vmid};
+use vkfd_driver::seams::gpu::{HwQueue, QueueKind, Vmid, Work};
 use vkfd_gpu::{FabricAddr, FaultOutcome, Gpu, PhysAddr, QueueId};
 use vkfd_host::device::errno_of;
-use vkfd_wire::command::{Command, NewQueue, WORDS};
+use vkfd_wire::command::{work_word, Command, NewQueue, WORDS};
 use vkfd_wire::layout;
 use vkfd_wire::vmid::VmidState;
 
@@ -180,6 +180,10 @@ impl Executor {
                     .map_err(|_| Errno::EINVAL)?;
             }
             Command::Clock => return Ok(vkfd_gpu::clock()),
+            Command::Work => {
+                let vkfd_gpu::Work { nanoseconds, now } = gpu.work();
+                return Ok(work_word(Work { nanoseconds, now }));
+            }
         }
         Ok(0)
     }

@@ -17,6 +17,7 @@ use crate::memory::walk::{walk, Translation, WalkError};
 use crate::queue::Queue;
 use crate::raw;
 use crate::state::bell::Bell;
+use crate::state::busy::{Busy, Work};
 use crate::state::config::Config;
 use crate::state::control::{Control, QueueConfig, Ring};
 use crate::state::pool::Pool;
@@ -74,6 +75,7 @@ impl Gpu {
             irq,
             slots: Arc::new(Slots::new()),
             counters: CounterCells::default(),
+            busy: Busy::default(),
             bell: Bell::default(),
             sabotage: LiveSwitches::new(),
         };
@@ -268,6 +270,11 @@ impl Gpu {
     /// What this GPU has done so far.
     pub fn counters(&self) -> Counters {
         self.shared.counters.snapshot()
+    }
+
+    /// For how long kernels have been on it.
+    pub fn work(&self) -> Work {
+        self.shared.busy.work()
     }
 
     /// What its kernels have cost.

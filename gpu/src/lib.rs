@@ -26,6 +26,7 @@
 //! | `pool`, `worker`, `world`, `engine`, `gws` | threads that run kernels, and what waves see of the GPU |
 //! | `profile` | what kernels have cost |
 //! | `timeline` | when kernels and copies ran |
+//! | `busy` | how long kernels have been on the GPU |
 //! | `symbol` | the name of a kernel |
 //!
 //! Limits: no images, no model of speed. A queue's packets run one after the other.
@@ -54,6 +55,7 @@ pub use memory::fabric::{Fabric, FabricAddr};
 pub use memory::gart::Gart;
 pub use memory::vram::{Vram, VramError, VRAM_GRANULE};
 pub use memory::walk::{Translation, WalkError};
+pub use state::busy::Work;
 pub use state::config::{Checking, Config, Family, Translate};
 pub use state::control::{DoorbellPtr, QueueConfig, QueueKind};
 pub use state::profile::{BadReport, KernelCost, Profile, Report, DETOURS, OTHER_DETOURS};

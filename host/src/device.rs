@@ -358,6 +358,11 @@ impl seam::Gpu for HostGpu {
         vkfd_gpu::clock()
     }
 
+    fn work(&self) -> seam::Work {
+        let vkfd_gpu::Work { nanoseconds, now } = self.gpu.work();
+        seam::Work { nanoseconds, now }
+    }
+
     fn vram_mmap_offset(&self) -> Option<u64> {
         self.file.as_ref().map(|_| self.gpu.vram().start())
     }

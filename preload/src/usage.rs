@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Files of sysfs that say how much of a GPU's memory is in use
+//! Files of sysfs that say how much of a GPU's memory is in use, and how much it works
 //! ([`vkfd_driver::drm::usage::FILES`]). The private directory has them, and their text is made
 //! when they are opened.
 //!
@@ -34,6 +34,9 @@ pub(crate) struct Usage {
 /// `AMDGPU_INFO_MEMORY`, and the words of its answer: three heaps of size, usable, used, largest.
 const MEMORY: u32 = 0x19;
 const WORDS: usize = 12;
+/// `AMDGPU_INFO_SENSOR`, and the one of the share of time in which the GPU works.
+const SENSOR: u32 = 0x1d;
+const GPU_LOAD: u32 = 4;
 
 /// The file that a tidy path names, if it is one of these.
 pub(crate) fn of(path: &[u8]) -> Option<Usage> {
@@ -62,6 +65,9 @@ impl Usage {
         info.return_ptr = words.as_mut_ptr().expose_provenance() as u64;
         info.return_size = u32::try_from(size_of_val(&words)).ok()?;
         info.query = MEMORY;
+        if self.fact == Fact::Busy {
+            (info.query, info.arguments[0], info.return_size) = (SENSOR, GPU_LOAD, 4);
+        }
         // SAFETY: the structure and the room for the answer are this function's own.
         let asked = unsafe { render.ioctl(None, INFO.0, (&raw mut info).cast()) };
         asked.ok()?;
@@ -71,6 +77,8 @@ impl Usage {
             Fact::VramUsed => vram_used,
             Fact::Gtt => gtt,
             Fact::GttUsed => gtt_used,
+            // Of the first word, the lower half.
+            Fact::Busy => vram,
         })
     }
 }

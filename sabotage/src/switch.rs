@@ -153,7 +153,7 @@ switches! {
         SizeInProcess = "size_in_process": "Files of memory get their size under the program's own file-size limit.";
         LoaderInThreads = "loader_in_threads": "Threads of the driver take the loader's lock as they start.";
         NoCards = "no_cards": "GPUs have no primary nodes in /sys/class/drm and /dev/dri.";
-        UsageAtStart = "usage_at_start": "Files of memory in use in sysfs stay as `vkfd run` has made them.";
+        UsageAtStart = "usage_at_start": "Files of memory in use and of load in sysfs stay as `vkfd run` has made them.";
         PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
     }
     /// The memory of the process that the user host runs in.

@@ -2,16 +2,26 @@
 //! Commands: what the driver asks of the device, and how that is written into a mailbox.
 //!
 //! The first word says which, the others are its arguments. A device answers each with 0 or an
-//! errno, and a value ([`Command::Clock`] has one). Each answer means "done": after
-//! [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and [`Command::RemoveQueue`]
-//! no access that they end is in flight.
+//! errno, and a value, which [`Command::Clock`] and [`Command::Work`] have. Each answer means
+//! "done": after [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and
+//! [`Command::RemoveQueue`] no access that they end is in flight.
 
 use crate::vmid::VmidState;
 use vkfd_driver::base::addr::{GpuVa, PhysAddr, VramOffset};
-use vkfd_driver::seams::gpu::{HwQueue, QueueKind, Vmid};
+use vkfd_driver::seams::gpu::{HwQueue, QueueKind, Vmid, Work};
 
 /// Words of a command.
 pub const WORDS: usize = 10;
+
+/// A GPU's work as a value: twice the nanoseconds, and 1 with a kernel on the GPU.
+pub fn work_word(work: Work) -> u64 {
+    work.nanoseconds.wrapping_shl(1) | u64::from(work.now)
+}
+
+/// The work that a value stands for.
+pub fn work(word: u64) -> Work {
+    Work { nanoseconds: word >> 1, now: word & 1 != 0 }
+}
 
 /// A command as it stands in a mailbox.
 pub type Words = [u64; WORDS];
@@ -85,6 +95,8 @@ pub enum Command {
     },
     /// Reads the GPU clock.
     Clock,
+    /// Reads how much the GPU has worked, as [`work_word`] has it.
+    Work,
 }
 
 const ATTACH: u64 = 1;
@@ -96,6 +108,7 @@ const UPDATE_QUEUE: u64 = 6;
 const REMOVE_QUEUE: u64 = 7;
 const CLEAR: u64 = 8;
 const CLOCK: u64 = 9;
+const WORK: u64 = 10;
 
 const SDMA: u64 = 0;
 const AQL: u64 = 1;
@@ -146,6 +159,7 @@ impl Command {
             Self::RemoveQueue { queue } => words(REMOVE_QUEUE, [queue.0.into()]),
             Self::Clear { at, bytes } => words(CLEAR, [at.0, bytes]),
             Self::Clock => words(CLOCK, []),
+            Self::Work => words(WORK, []),
         }
     }
 
@@ -178,6 +192,7 @@ impl Command {
             REMOVE_QUEUE => Self::RemoveQueue { queue: HwQueue(number(a)?) },
             CLEAR => Self::Clear { at: VramOffset(a), bytes: b },
             CLOCK => Self::Clock,
+            WORK => Self::Work,
             _ => return None,
         })
     }
@@ -212,6 +227,7 @@ mod tests {
             Command::RemoveQueue { queue: HwQueue(9) },
             Command::Clear { at: VramOffset(3), bytes: 4 },
             Command::Clock,
+            Command::Work,
         ];
         for command in all {
             assert_eq!(Command::decode(&command.encode()), Some(command));
@@ -219,10 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn work_is_a_word() {
+        for work in
+            [(0, false), (0, true), (1, false), (1 << 62, true)].map(|(nanoseconds, now)| Work { nanoseconds, now })
+        {
+            assert_eq!(super::work(work_word(work)), work);
+        }
+    }
+
+    #[test]
     fn nonsense_is_no_command() {
         let bad = |command, arguments: [u64; 4]| Command::decode(&words(command, arguments));
         assert_eq!(bad(0, [0; 4]), None);
-        assert_eq!(bad(CLOCK + 1, [0; 4]), None);
+        assert_eq!(bad(WORK + 1, [0; 4]), None);
         assert_eq!(bad(SET_VMID, [1 << 32, 0, 0, 0]), None);
         assert_eq!(bad(FAULT_DONE, [0, 0, 2, 0]), None);
         assert_eq!(bad(ADD_QUEUE, [0, 0, 3, 0]), None);

@@ -17,7 +17,7 @@
 /// "vkfd-gpu" as little-endian bytes.
 pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"vkfd-gpu");
 /// Version of everything in this crate; the two sides must agree.
-pub const VERSION_VALUE: u64 = 4;
+pub const VERSION_VALUE: u64 = 5;
 
 /// [`MAGIC_VALUE`], written when the rest of the server's words are there.
 pub const MAGIC: u64 = 0x00;

@@ -65,9 +65,13 @@ impl Drop for Talk {
 impl Stand {
     /// `None`, with a word, where there is no compiler.
     fn new() -> Option<Self> {
+        Self::of("shared.c")
+    }
+
+    fn of(source: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests/shared.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests").join(source);
         match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).output() {
             Err(error) => {
                 println!("skipped: no C compiler: {error}");
@@ -216,6 +220,34 @@ fn monitors_see_how_much_memory_others_use() {
         }
         assert!(begun.elapsed() < SOON, "{left} bytes of one that has ended are still used");
     }
+}
+
+#[test]
+fn monitors_see_how_much_a_gpu_works() {
+    let Some(stand) = Stand::of("busy.c") else { return };
+    let _server = stand.serve();
+    let load = |gpu: u32| monitor(&stand, "", &format!("/sys/class/drm/card{gpu}/device/gpu_busy_percent"));
+    let comes_to = |wanted: &dyn Fn(&str) -> bool| {
+        let begun = Instant::now();
+        loop {
+            let said = load(0);
+            if wanted(&said) {
+                return;
+            }
+            assert!(begun.elapsed() < SOON, "{said}");
+        }
+    };
+    assert_eq!((load(0), load(1)), ("0".into(), "0".into()));
+    let mut busy = Talk::start(stand.joined(&[]));
+    assert_eq!(busy.line(), "submitted");
+    // All of the time between two questions.
+    comes_to(&|said| said == "100");
+    assert_eq!(load(1), "0", "the other GPU");
+    // The control.
+    let file = "/sys/class/drm/card0/device/gpu_busy_percent";
+    assert_eq!(monitor(&stand, Switch::UsageAtStart.name(), file), "");
+    assert_eq!(busy.code(), Some(0));
+    comes_to(&|said| said == "0");
 }
 
 /// The one child of a process.

@@ -5,6 +5,7 @@
 
 pub mod damping;
 pub mod limit;
+pub mod load;
 pub mod residency;
 pub mod room;
 pub mod share;
@@ -15,6 +16,7 @@ pub mod vram;
 use crate::base::addr::PAGE;
 use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::base::lock_rank::Rank;
+use crate::device::load::Load;
 use crate::device::residency::Residency;
 use crate::device::vmid_owner::VmidOwner;
 use crate::device::vram::Vram;
@@ -61,6 +63,7 @@ pub struct Device {
     queues: Mutex<Vec<(u32, usize)>>,
     smi: smi::Clients,
     residency: Residency,
+    load: Load,
     memory_kind: device_memory::Kind,
     svm_pages: u64,
 }
@@ -85,6 +88,7 @@ impl Device {
             queues: Mutex::new(Rank::Vram, Vec::new())?,
             smi: smi::Clients::new()?,
             residency: Residency::new(index)?,
+            load: Load::new(crate::os::now().0)?,
             memory_kind,
             svm_pages: svm_vram.map_or(u64::MAX, |bytes| bytes / PAGE),
             gpu,
@@ -129,6 +133,11 @@ impl Device {
     /// How many pages of its VRAM SVM memory may have.
     pub const fn svm_pages(&self) -> u64 {
         self.svm_pages
+    }
+
+    /// The share of time in which it runs kernels, in percent ([`load`]).
+    pub fn busy_percent(&self) -> u32 {
+        self.load.percent(crate::os::now().0, self.gpu.work().nanoseconds)
     }
 
     /// The readers of its events.

@@ -10,7 +10,7 @@ mod gem;
 pub mod usage;
 
 use self::gem::Objects;
-use self::usage::{Fact, Usage};
+use self::usage::Usage;
 use crate::base::addr::CpuVa;
 use crate::base::errno::{Errno, Result};
 use crate::calls::mmap::Mapped;
@@ -35,6 +35,13 @@ const INFO_READ_MMR_REG: u32 = 0x15;
 const INFO_DEV_INFO: u32 = 0x16;
 const INFO_VIS_VRAM_USAGE: u32 = 0x17;
 const INFO_MEMORY: u32 = 0x19;
+const INFO_SENSOR: u32 = 0x1d;
+
+/// The sensor of the share of time in which the GPU works, in percent.
+const SENSOR_GPU_LOAD: u32 = 0x4;
+/// The register of the blocks that work, by its number among words, and its bit for any of them.
+const GRBM_STATUS: u32 = 0x2004;
+const GUI_ACTIVE: u32 = 1 << 31;
 
 const NAME: &[u8] = b"amdgpu";
 const DATE: &[u8] = b"20150101";
@@ -183,6 +190,8 @@ impl RenderFile {
                 let (to, size, query) = (argument.u64(0)?, argument.u32(8)?, argument.u32(12)?);
                 let Fields(bytes, length) = match query {
                     INFO_HW_IP_COUNT | INFO_HW_IP_INFO => engine(&self.kfd, self.index, query, argument.u32(16)?)?,
+                    INFO_SENSOR => sensor(&self.kfd, self.index, argument.u32(16)?)?,
+                    INFO_READ_MMR_REG => register(&self.kfd, self.index, argument.u32(16)?)?,
                     _ => answer(&self.kfd, self.index, query)?,
                 };
                 let fits = length.min(usize::try_from(size).unwrap_or(length));
@@ -219,14 +228,28 @@ fn engine(kfd: &Kfd, index: usize, query: u32, kind: u32) -> Result<Fields> {
     })
 }
 
+/// A sensor. Those of silicon do not exist.
+fn sensor(kfd: &Kfd, index: usize, which: u32) -> Result<Fields> {
+    let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
+    match which {
+        SENSOR_GPU_LOAD => Ok(Fields::new(4).u32(0, device.busy_percent())),
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+/// A register. Those of tiling and render backends are 0: there is no graphics.
+fn register(kfd: &Kfd, index: usize, which: u32) -> Result<Fields> {
+    let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
+    let works = which == GRBM_STATUS && device.gpu().work().now;
+    Ok(Fields::new(4).u32(0, if works { GUI_ACTIVE } else { 0 }))
+}
+
 fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
     let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
     let model = &device.properties().model;
     Ok(match query {
         INFO_ACCEL_WORKING => Fields::new(4).u32(0, 1),
         INFO_FW_VERSION => Fields::new(8).u32(0, model.firmware),
-        // Registers of tiling and render backends: there is no graphics.
-        INFO_READ_MMR_REG => Fields::new(4),
         INFO_DEV_INFO => device_information(model),
         INFO_VRAM_USAGE | INFO_VIS_VRAM_USAGE | INFO_GTT_USAGE | INFO_VRAM_GTT | INFO_MEMORY => {
             memory(query, Usage::of(kfd, index)?)
@@ -237,8 +260,7 @@ fn answer(kfd: &Kfd, index: usize, query: u32) -> Result<Fields> {
 
 /// The answer to a question about memory.
 fn memory(query: u32, usage: Usage) -> Fields {
-    let [vram, vram_used, gtt, gtt_used] =
-        [Fact::Vram, Fact::VramUsed, Fact::Gtt, Fact::GttUsed].map(|fact| usage.get(fact));
+    let Usage { vram, vram_used, gtt, gtt_used } = usage;
     match query {
         INFO_GTT_USAGE => Fields::new(8).u64(0, gtt_used),
         INFO_VRAM_GTT => Fields::new(24).u64(0, vram).u64(8, vram).u64(16, gtt),

@@ -148,6 +148,15 @@ pub trait DmaMemory: Send + Sync {
     fn as_any(&self) -> &dyn core::any::Any;
 }
 
+/// How much a device has worked since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Nanoseconds in which a kernel was on it.
+    pub nanoseconds: u64,
+    /// Whether there is one now.
+    pub now: bool,
+}
+
 /// The device.
 pub trait Gpu: Send + Sync {
     /// What it is.
@@ -186,6 +195,8 @@ pub trait Gpu: Send + Sync {
     fn ring(&self);
     /// The GPU clock counter.
     fn clock(&self) -> u64;
+    /// How much it has worked.
+    fn work(&self) -> Work;
 
     /// As [`DmaMemory::mmap_offset`], of the VRAM's first byte.
     fn vram_mmap_offset(&self) -> Option<u64> {

@@ -2,10 +2,13 @@
 //! What libdrm asks a render node.
 
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 use vkfd_driver::base::addr::CpuVa;
 use vkfd_driver::base::errno::{Errno, Result};
+use vkfd_driver::drm::usage::{self, Fact};
 use vkfd_driver::drm::{Caller, RenderFile};
 use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::seams::gpu::Work;
 use vkfd_sim::{Rig, GPU_ID};
 
 /// Memory from 0x1000 on.
@@ -105,6 +108,37 @@ fn answers_are_no_longer_than_the_caller_has_room_for() {
     memory.put(0, &0_u64.to_ne_bytes());
     memory.put(12, &0_u32.to_ne_bytes());
     assert_eq!(call(&rig, &memory, command(0x45, 32)), Err(Errno::EFAULT));
+}
+
+#[test]
+fn the_load_is_a_sensor_and_a_bit_of_a_register() {
+    let (rig, memory) = (Rig::new(Options::default()), Memory::new());
+    let ask = |query: u32, which: u32| {
+        memory.put(0, &(BASE + 256).to_ne_bytes());
+        memory.put(8, &4_u32.to_ne_bytes());
+        memory.put(12, &query.to_ne_bytes());
+        memory.put(16, &which.to_ne_bytes());
+        call(&rig, &memory, command(0x45, 32)).map(|()| u32::from_ne_bytes(memory.get(256)))
+    };
+    let (sensor, register, load, status) = (0x1d, 0x15, 4, 0x2004);
+    assert_eq!(ask(register, status), Ok(0));
+    // It has worked longer than there was time.
+    *rig.gpu.work.lock().unwrap() = Work { nanoseconds: u64::MAX / 2, now: true };
+    let begun = Instant::now();
+    while ask(sensor, load) != Ok(100) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", ask(sensor, load));
+    }
+    assert_eq!(usage::number(rig.process.kfd(), 0, Fact::Busy).map_err(|error| error.errno), Ok(100));
+    assert_eq!(ask(register, status), Ok(1 << 31));
+    assert_eq!(ask(register, status + 1), Ok(0), "another register");
+    // Temperature.
+    assert_eq!(ask(sensor, 3), Err(Errno::EOPNOTSUPP));
+    *rig.gpu.work.lock().unwrap() = Work { nanoseconds: u64::MAX / 2, now: false };
+    assert_eq!(ask(register, status), Ok(0));
+    while ask(sensor, load) != Ok(0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", ask(sensor, load));
+    }
+    assert_eq!(usage::number(rig.process.kfd(), 9, Fact::Busy).map_err(|error| error.errno), Err(Errno::ENODEV));
 }
 
 #[test]

@@ -236,7 +236,10 @@ impl Compute {
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
         let (begun, at) = (Instant::now(), port.timed());
+        let shared = port.shared.clone();
+        let running = shared.busy.begin();
         let (result, tally) = worker::run(port, &mut self.engine, launch, begun);
+        drop(running);
         let took = begun.elapsed();
         count(&port.shared.counters.kernels, 1);
         let result = result.or_else(|failed| {

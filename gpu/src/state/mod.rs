@@ -4,6 +4,7 @@
 
 pub(crate) mod access;
 pub(crate) mod bell;
+pub(crate) mod busy;
 pub(crate) mod config;
 pub(crate) mod contain;
 pub(crate) mod control;

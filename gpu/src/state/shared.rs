@@ -7,6 +7,7 @@ use crate::base::interrupts::Interrupts;
 use crate::memory::bus::Bus;
 use crate::memory::fabric::Fabric;
 use crate::state::bell::Bell;
+use crate::state::busy::Busy;
 use crate::state::config::Config;
 use crate::state::control::Control;
 use crate::state::pool::Pool;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) vmids: Box<[VmidState]>,
     pub(crate) slots: Arc<Slots>,
     pub(crate) counters: CounterCells,
+    pub(crate) busy: Busy,
     pub(crate) bell: Bell,
     pub(crate) pool: Pool,
     /// What launches have taken of the compute units.

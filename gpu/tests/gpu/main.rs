@@ -4,6 +4,7 @@
 mod access;
 mod aql;
 mod bounds;
+mod busy;
 mod checks;
 mod code_objects;
 mod garbage;

@@ -14,7 +14,7 @@ use vkfd_driver::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::base::errno::Result;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
-use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid, Work};
 
 const VALID: u64 = 1;
 const SYSTEM: u64 = 2;
@@ -63,6 +63,8 @@ pub struct SimGpu {
     next_queue: AtomicU32,
     state: Mutex<State>,
     answers: Mutex<Vec<(u64, bool)>>,
+    /// What it says of its work.
+    pub work: Mutex<Work>,
     pub suspends: AtomicU64,
     pub flushes: AtomicU64,
     pub entry_writes: AtomicU64,
@@ -86,6 +88,7 @@ impl SimGpu {
             next_queue: AtomicU32::new(1),
             state: Mutex::default(),
             answers: Mutex::default(),
+            work: Mutex::default(),
             suspends: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             entry_writes: AtomicU64::new(0),
@@ -248,6 +251,9 @@ impl Gpu for SimGpu {
     fn ring(&self) {}
     fn clock(&self) -> u64 {
         os::now().0
+    }
+    fn work(&self) -> Work {
+        *lock(&self.work)
     }
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint(FailPoint::Dma)?;

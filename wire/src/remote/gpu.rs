@@ -4,14 +4,14 @@
 
 use super::{Phase, Remote};
 use crate::bar::Bar;
-use crate::command::{Command, NewQueue};
+use crate::command::{self, Command, NewQueue};
 use crate::layout;
 use crate::Condition;
 use vkfd_driver::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::base::errno::{Errno, Result};
 use vkfd_driver::os::{self, Arc};
 use vkfd_driver::sabotage::FailPoint;
-use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid, Work};
 
 /// From this size on VRAM is zeroed by the device, which gives the memory back instead of writing
 /// it.
@@ -147,6 +147,13 @@ impl<B: Bar> Gpu for Remote<B> {
         match self.life.now() {
             (epoch, Phase::Live) => self.call(epoch, &Command::Clock).unwrap_or(0),
             _ => 0,
+        }
+    }
+
+    fn work(&self) -> Work {
+        match self.life.now() {
+            (epoch, Phase::Live) => self.call(epoch, &Command::Work).map_or(Work::default(), command::work),
+            _ => Work::default(),
         }
     }
 

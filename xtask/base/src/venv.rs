@@ -50,6 +50,8 @@ pub fn library(at: &Path, python: &str, wheels: &Path) -> Result<()> {
 
 /// Of wheels for glibc up to Debian 12's.
 const PLATFORMS: &[&str] = &[
+    "manylinux_2_34_x86_64",
+    "manylinux_2_31_x86_64",
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
     "manylinux_2_24_x86_64",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Frameworks of PyPI on Debian's ROCm libraries: CuPy and JAX, and on JAX models of transformers
-//! and diffusers; and PyTorch, which is built here first ([`pytorch`]). A program is a part of a
-//! file of checks in `tests/clients`, and a case is a check. Results of the GPU are compared with
-//! NumPy, SciPy, or the CPU's side of the framework.
+//! Frameworks of PyPI on Debian's ROCm libraries: CuPy, ONNX Runtime, TensorFlow and JAX, and on
+//! JAX models of transformers and diffusers; and PyTorch, which is built here first ([`pytorch`]).
+//! A program is a part of a file of checks in `tests/clients`, and a case is a check. Results of
+//! the GPU are compared with NumPy, SciPy, or the CPU's side of the framework.
 //!
 //! Mechanism: pip takes the wheels that a file beside the expectations names, for a Python of the
 //! root ([`Source::LibraryInRoot`]). Some of the libraries that a wheel is linked with are not
@@ -126,8 +126,52 @@ pub const CUPY: Framework = Framework {
     targets: &["gfx90a", "gfx1030", "gfx1100"],
     controls: &[
         Control::new("cu.handler=v_add_u32", "arrays/reductions", "gfx90a"),
-        Control::new("cu.handler=v_add_u32", "arrays/sorting", "gfx90a"),
+        Control::new("cu.handler=v_mul_f32", "arrays/arithmetic", "gfx90a"),
     ],
+};
+
+pub const ONNXRUNTIME: Framework = Framework {
+    name: "onnxruntime",
+    about: "ONNX Runtime 1.22 on HIP 7.2.4 against its CPU provider: operators, a transformer's block",
+    packages: &[
+        "python3.13",
+        "libamdhip64-7",
+        "libmiopen1",
+        "libhipblas3",
+        "libhipfft0",
+        "librocm-smi64-7",
+        "libamd-comgr3",
+        // MIOpen starts compilers by a shell.
+        "hipcc",
+        "dash",
+        "libc6-dev",
+        "g++",
+    ],
+    wheels: Some("onnxruntime.txt"),
+    directory: "onnx",
+    programs: &[
+        ("operators/elementwise", &[]),
+        ("operators/reductions", &[]),
+        ("operators/shapes", &[]),
+        ("operators/products", &[]),
+        ("operators/images", &[]),
+        ("operators/models", &[]),
+    ],
+    names: &[("librocm_smi64.so.1", "librocm_smi64.so.7")],
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        // Debian's package lacks the sources in assembler, which MIOpen takes for convolutions.
+        ("MIOPEN_DEBUG_GCN_ASM_KERNELS", "0"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    targets: &["gfx90a", "gfx942", "gfx1030", "gfx1100"],
+    controls: &[Control::new("cu.handler=v_mul_f32", "operators/elementwise", "gfx90a")],
+    ..CUPY
 };
 
 /// XLA leaves most of the first GiB to others.
@@ -212,6 +256,81 @@ pub const JAX: Framework = Framework {
     ],
     targets: &["gfx90a"],
     controls: &[Control::new("cu.handler=v_add_u32", "operations/sorting", "gfx90a")],
+};
+
+/// TensorFlow, in JAX's root. It loads libraries by their names without a version.
+pub const TENSORFLOW: Framework = Framework {
+    name: "tensorflow",
+    about: "TensorFlow 2.14 on HIP 6.4.3 against its CPU kernels: operations, convolutions, training",
+    packages: &[
+        // Of Debian 12: these wheels are for no later Python, and their LLVM is 18.
+        "python3.11",
+        "rocm-device-libs",
+        "libamdhip64-6",
+        "libamd-comgr3",
+        "rocm-device-libs-21",
+        "hipcc",
+        "lld-21",
+        "libmiopen1",
+        "libhipfft0",
+        "libhipblas2",
+        "libhipblaslt1",
+        "libhipsparse1",
+        "libhipsolver0",
+        "librocsolver0",
+        "librocrand1",
+        "libhiprand1",
+        "libc6-dev",
+        "g++",
+        // MIOpen starts compilers by a shell.
+        "dash",
+    ],
+    wheels: Some("tensorflow.txt"),
+    directory: "tensorflow",
+    programs: &[
+        ("operations/elementwise", XLA_MEMORY),
+        ("operations/reductions", XLA_MEMORY),
+        ("operations/shapes", XLA_MEMORY),
+        ("operations/products", XLA_MEMORY),
+        ("operations/images", XLA_MEMORY),
+        ("operations/models", XLA_MEMORY),
+    ],
+    shared: &["absent.py"],
+    stubs: &[("librccl.so.1", "RCCL"), ("libroctracer64.so", "ROCTRACER")],
+    names: &[
+        ("libMIOpen.so", "libMIOpen.so.1"),
+        ("librocblas.so", "librocblas.so.4"),
+        // rocBLAS looks for its kernels beside itself.
+        ("rocblas", "rocblas"),
+        ("libhipblas.so", "libhipblas.so.2"),
+        ("libhipblaslt.so", "libhipblaslt.so.1"),
+        ("libhipfft.so", "libhipfft.so.0"),
+        ("librocfft.so", "librocfft.so.0"),
+        ("libhiprand.so", "libhiprand.so.1"),
+        ("librocrand.so", "librocrand.so.1"),
+        ("libhipsolver.so", "libhipsolver.so.0"),
+        ("librocsolver.so", "librocsolver.so.0"),
+        ("libhipsparse.so", "libhipsparse.so.1"),
+        ("librocsparse.so", "librocsparse.so.1"),
+    ],
+    places: &[
+        ("/opt/rocm-6.0.0/llvm/bin/ld.lld", "/usr/lib/llvm-21/bin/ld.lld"),
+        ("/opt/rocm-6.0.0/amdgcn/bitcode", "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"),
+        ("/build/reproducible-path/miopen-6.4.3+dfsg/build/clang-21", "/usr/bin/clang-21"),
+    ],
+    environment: &[
+        ("PYTHONPATH", "/source"),
+        ("LD_LIBRARY_PATH", WORK),
+        ("TF_CPP_MIN_LOG_LEVEL", "1"),
+        ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("ROCFFT_RTC_CACHE_PATH", "/work/rocfft.db"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    controls: &[Control::new("cu.handler=v_mul_f32", "operations/elementwise", "gfx90a")],
+    ..JAX
 };
 
 pub const TRANSFORMERS: Framework = Framework {

@@ -214,12 +214,15 @@ const SUITES: &[&dyn Suite] = &[
     &triton::Triton,
     &iree::Iree,
     &frameworks::CUPY,
+    &frameworks::ONNXRUNTIME,
+    &frameworks::TENSORFLOW,
     &frameworks::JAX,
     &frameworks::TRANSFORMERS,
     &frameworks::DIFFUSERS,
     &frameworks::PYTORCH,
     &rocm_libraries::RCCL,
     &rocm_libraries::RCCL_PROCESSES,
+    &rocm_libraries::RCCL_FOUR,
 ];
 
 /// A suite with its sources and expectations.

@@ -2,8 +2,8 @@
 //! Programs that show the state of GPUs, from Debian 13: AMD's rocm-smi, nvtop, radeontop.
 //!
 //! Mechanism: each runs once, for a program (rocm-smi reads sysfs; nvtop and radeontop ask libdrm).
-//! The numbers that are true here have to be in its output: the memory of the GPU, and how much of
-//! it is in use. What is of silicon has to be missing without an error.
+//! The numbers that are true here have to be in its output: the memory of the GPU, how much of it
+//! is in use, and the load. What is of silicon has to be missing without an error.
 //!
 //! Limits: without a machine that several programs share, a monitor sees its own process alone, and
 //! that uses nothing.
@@ -41,7 +41,7 @@ const MONITORS: &[Monitor] = &[
         name: "rocm-smi",
         program: PYTHON,
         arguments: &[ROCM_SMI],
-        says: &["N/A     N/A    N/A, N/A, 0         None  None", "0%     Unsupported"],
+        says: &["N/A     N/A    N/A, N/A, 0         None  None", "Unsupported  0%     0%"],
     },
     Monitor {
         name: "rocm-smi-memory",
@@ -55,16 +55,22 @@ const MONITORS: &[Monitor] = &[
         ],
     },
     Monitor {
+        name: "rocm-smi-load",
+        program: PYTHON,
+        arguments: &[ROCM_SMI, "--showuse", "--json"],
+        says: &["\"GPU use (%)\": \"0\""],
+    },
+    Monitor {
         name: "nvtop",
         program: "/usr/bin/nvtop",
         arguments: &["-s"],
-        says: &["\"device_name\"", "\"mem_util\": \"0%\""],
+        says: &["\"device_name\"", "\"gpu_util\": \"0%\"", "\"mem_util\": \"0%\""],
     },
     Monitor {
         name: "radeontop",
         program: "/usr/bin/radeontop",
         arguments: &["-d", "-", "-l", "1"],
-        says: &["bus 03", "vram 0.00% 0.00mb", "gtt 0.00% 0.00mb"],
+        says: &["bus 03, gpu 0.00%", "vram 0.00% 0.00mb", "gtt 0.00% 0.00mb"],
     },
 ];
 
@@ -74,7 +80,7 @@ impl Suite for Monitors {
     }
 
     fn about(&self) -> &'static str {
-        "rocm-smi 6.1.2, nvtop, radeontop (Debian 13): the memory in use, and no error where there is no silicon"
+        "rocm-smi 6.1.2, nvtop, radeontop (Debian 13): memory in use and load, and no error where there is no silicon"
     }
 
     fn packages(&self) -> &'static [&'static str] {

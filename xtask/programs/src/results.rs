@@ -66,8 +66,18 @@ const FAMILIES: [(&str, &[&str]); 7] = [
     ),
     ("llama.cpp on HIP", &["ggml"]),
     (
-        "CuPy, JAX, transformers, diffusers, RCCL",
-        &["cupy", "jax", "transformers", "diffusers", "rccl", "rccl-processes"],
+        "CuPy, ONNX Runtime, TensorFlow, JAX, transformers, diffusers, RCCL",
+        &[
+            "cupy",
+            "onnxruntime",
+            "tensorflow",
+            "jax",
+            "transformers",
+            "diffusers",
+            "rccl",
+            "rccl-processes",
+            "rccl-four",
+        ],
     ),
     ("tinygrad, Triton, IREE", &["tinygrad-hw", "tinygrad-backend", "tinygrad-models", "triton", "iree"]),
 ];

@@ -327,6 +327,16 @@ pub const RCCL_PROCESSES: RocmLibrary = RocmLibrary {
     ..RCCL
 };
 
+pub const RCCL_FOUR: RocmLibrary = RocmLibrary {
+    name: "rccl-four",
+    about: "the same as `rccl` on four GPUs",
+    // Tests take each number of GPUs from two on; those of two are in `rccl`.
+    environment: &[("UT_PROCESS_MASK", "1"), ("UT_MIN_GPUS", "4")],
+    options: &["--gpus", "4"],
+    controls: &[],
+    ..RCCL
+};
+
 /// So many times the time of a program is there for it with its runs anew.
 const AGAIN: u32 = 2;
 /// Where a program writes its verdicts, in its directory.

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! How long a GPU has run kernels: the time in which at least one was on it.
+//!
+//! A kernel that waits for a page, or whose VMID is suspended, is on the GPU. Packets that copy are
+//! no kernels, as AMD's firmware counts the load.
+
+use crate::base::clock;
+use crate::base::lock::lock;
+use std::sync::Mutex;
+
+/// How much a GPU has worked since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Nanoseconds with a kernel.
+    pub nanoseconds: u64,
+    /// Whether there is one now.
+    pub now: bool,
+}
+
+#[derive(Default)]
+struct State {
+    kernels: u64,
+    /// Since when there is one, if there is one.
+    since: u64,
+    /// Nanoseconds before that.
+    before: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Busy(Mutex<State>);
+
+/// A kernel, as long as it is on the GPU.
+pub(crate) struct Running<'a>(&'a Busy);
+
+impl Busy {
+    /// A kernel begins.
+    pub(crate) fn begin(&self) -> Running<'_> {
+        self.begin_at(clock::nanoseconds());
+        Running(self)
+    }
+
+    /// The work until now.
+    pub(crate) fn work(&self) -> Work {
+        self.work_at(clock::nanoseconds())
+    }
+
+    fn begin_at(&self, now: u64) {
+        let mut state = lock(&self.0);
+        if state.kernels == 0 {
+            state.since = now;
+        }
+        state.kernels += 1;
+    }
+
+    fn end_at(&self, now: u64) {
+        let mut state = lock(&self.0);
+        state.kernels = state.kernels.saturating_sub(1);
+        if state.kernels == 0 {
+            state.before += now.saturating_sub(state.since);
+        }
+    }
+
+    fn work_at(&self, time: u64) -> Work {
+        let state = lock(&self.0);
+        let now = state.kernels != 0;
+        let current = if now { time.saturating_sub(state.since) } else { 0 };
+        Work { nanoseconds: state.before + current, now }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.end_at(clock::nanoseconds());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_overlap_count_once() {
+        let busy = Busy::default();
+        let work = |at| (busy.work_at(at).nanoseconds, busy.work_at(at).now);
+        assert_eq!(work(90), (0, false));
+        busy.begin_at(100);
+        busy.begin_at(110);
+        assert_eq!(work(115), (15, true));
+        busy.end_at(120);
+        assert_eq!(work(125), (25, true));
+        busy.end_at(130);
+        assert_eq!(work(1000), (30, false));
+        busy.begin_at(2000);
+        busy.end_at(2007);
+        assert_eq!(work(3000), (37, false));
+    }
+
+    #[test]
+    fn a_kernel_ends_with_its_guard() {
+        let busy = Busy::default();
+        let running = busy.begin();
+        assert!(busy.work().now);
+        drop(running);
+        let first = busy.work();
+        assert_eq!((first.now, busy.work()), (false, first));
+    }
+}
