@@ -4,27 +4,113 @@
 //! Mechanism: Catch2 (version 2) writes `<TestCase name="...">` when a case begins and
 //! `<OverallResult success="..."/>` when it has ended. In between are expressions that did not hold
 //! and exceptions, and at the end the case's output. A case with a beginning and no end took the
-//! program with it.
+//! program with it, and the XML ends there.
+
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::Reader;
 
 use super::suite::Outcome;
 
+/// Elements that say why a case failed, the most telling first.
+const CAUSES: [&str; 4] = ["FatalErrorCondition", "Exception", "Expanded", "Failure"];
+
+/// What is known of a case.
+#[derive(Default)]
+struct Case {
+    name: String,
+    passed: Option<bool>,
+    /// The line of the first expression that did not hold.
+    line: Option<String>,
+    /// Texts by their elements, in their order.
+    texts: Vec<(String, String)>,
+}
+
+impl Case {
+    /// The first text of an element; of expressions the last counts.
+    fn text(&self, element: &str) -> Option<String> {
+        let mut texts = self.texts.iter().filter(|(of, _)| of == element);
+        let found = if element == "Expanded" { texts.next_back() } else { texts.next() };
+        found.map(|(_, text)| one_line(text))
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        let all = || self.texts.iter().map(|(_, text)| text.as_str());
+        Some(match self.passed? {
+            true if all().any(skipped) => Outcome::Skipped(reason(all())),
+            true => Outcome::Passed,
+            false => Outcome::Failed(self.failure()),
+        })
+    }
+
+    /// The condition that did not hold, in a line.
+    fn failure(&self) -> String {
+        let place = self.line.as_ref().map_or(String::new(), |line| format!("line {line}: "));
+        let cause = CAUSES.iter().find_map(|element| self.text(element)).unwrap_or_default();
+        let info = self.text("Info").map_or(String::new(), |info| format!(" ({info})"));
+        format!("{place}{cause}{info}")
+    }
+}
+
 /// Cases in the order in which they began, with their outcome; none for one that has not ended.
 pub fn cases(xml: &str) -> Vec<(String, Option<Outcome>)> {
-    let mut cases = Vec::new();
-    for case in xml.split("<TestCase ").skip(1) {
-        let Some(name) = attribute(case, "name") else { continue };
-        let result = case.split_once("<OverallResult ").map(|(body, result)| {
-            // What it printed stands within the result.
-            let printed = result.split_once("</TestCase>").map_or(result, |(printed, _)| printed);
-            match attribute(result, "success").as_deref() {
-                Some("true") if skipped(body) || skipped(printed) => Outcome::Skipped(reason(case)),
-                Some("true") => Outcome::Passed,
-                _ => Outcome::Failed(failure(body)),
+    let mut reader = Reader::from_str(xml);
+    // A program that crashed has closed nothing.
+    reader.config_mut().check_end_names = false;
+    let (mut cases, mut elements): (Vec<Case>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(tag)) => {
+                begin(&tag, &mut cases);
+                elements.push((name(&tag), String::new()));
             }
-        });
-        cases.push((name, result));
+            Ok(Event::Empty(tag)) => begin(&tag, &mut cases),
+            Ok(Event::Text(text)) => add(&mut elements, &text.decode().unwrap_or_default()),
+            Ok(Event::CData(text)) => add(&mut elements, &text.decode().unwrap_or_default()),
+            Ok(Event::GeneralRef(entity)) => {
+                let number = entity.resolve_char_ref().ok().flatten().map(String::from);
+                let known = entity.decode().ok().and_then(|name| resolve_predefined_entity(&name));
+                add(&mut elements, &number.or(known.map(str::to_owned)).unwrap_or_default());
+            }
+            Ok(Event::End(_)) => {
+                if let (Some(text), Some(case)) = (elements.pop(), cases.last_mut()) {
+                    case.texts.push(text);
+                }
+            }
+            Ok(Event::Eof) | Err(_) => break,
+            Ok(_) => {}
+        }
     }
-    cases
+    cases.into_iter().map(|case| (case.outcome(), case.name)).map(|(outcome, name)| (name, outcome)).collect()
+}
+
+fn begin(tag: &BytesStart<'_>, cases: &mut Vec<Case>) {
+    match (name(tag).as_str(), cases.last_mut()) {
+        ("TestCase", _) => {
+            let name = attribute(tag, "name").unwrap_or_default();
+            cases.push(Case { name, ..Case::default() });
+        }
+        ("OverallResult", Some(case)) => case.passed = attribute(tag, "success").map(|success| success == "true"),
+        ("Expression", Some(case)) if attribute(tag, "success").as_deref() == Some("false") => {
+            case.line = case.line.take().or_else(|| attribute(tag, "line"));
+        }
+        _ => {}
+    }
+}
+
+fn name(tag: &BytesStart<'_>) -> String {
+    String::from_utf8_lossy(tag.name().as_ref()).into_owned()
+}
+
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let attribute = tag.try_get_attribute(name).ok().flatten()?;
+    attribute.unescape_value().ok().map(|value| value.into_owned())
+}
+
+fn add(elements: &mut [(String, String)], text: &str) {
+    if let Some((_, all)) = elements.last_mut() {
+        all.push_str(text);
+    }
 }
 
 /// HIP's tests say so on standard output.
@@ -32,45 +118,19 @@ fn skipped(text: &str) -> bool {
     text.contains("HIP_SKIP_THIS_TEST") || text.contains("Skipping test")
 }
 
-fn reason(case: &str) -> String {
-    let said = case.split_once("Skipping test. Reason: ").map_or("", |(_, said)| said);
+fn reason<'a>(mut texts: impl Iterator<Item = &'a str>) -> String {
+    let said = texts.find_map(|text| text.split_once("Skipping test. Reason: ")).map_or("", |(_, said)| said);
     let said = said.lines().next().unwrap_or_default().trim();
     if said.is_empty() {
         "the test skips itself".into()
     } else {
-        unescape(said)
+        said.into()
     }
-}
-
-/// What did not hold, in a line.
-fn failure(body: &str) -> String {
-    let element = |name: &str| {
-        let (_, rest) = body.split_once(&format!("<{name}"))?;
-        let (_, text) = rest.split_once('>')?;
-        text.split_once(&format!("</{name}>")).map(|(text, _)| one_line(text))
-    };
-    let place = body.split_once("<Expression success=\"false\"").and_then(|(_, rest)| attribute(rest, "line"));
-    let place = place.map_or(String::new(), |line| format!("line {line}: "));
-    let expanded = body.rsplit_once("<Expanded>").and_then(|(_, rest)| rest.split_once("</Expanded>"));
-    let held = expanded.map(|(text, _)| one_line(text));
-    let what = element("FatalErrorCondition").or_else(|| element("Exception")).or(held).or_else(|| element("Failure"));
-    let info = element("Info").map_or(String::new(), |info| format!(" ({info})"));
-    format!("{place}{}{info}", what.unwrap_or_default())
 }
 
 fn one_line(text: &str) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
-    unescape(&words.join(" ")).chars().take(200).collect()
-}
-
-fn attribute(text: &str, name: &str) -> Option<String> {
-    let (tag, _) = text.split_once('>')?;
-    let (_, rest) = tag.split_once(&format!("{name}=\""))?;
-    rest.split_once('"').map(|(value, _)| unescape(value))
-}
-
-fn unescape(text: &str) -> String {
-    text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+    words.join(" ").chars().take(200).collect()
 }
 
 #[cfg(test)]
