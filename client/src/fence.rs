@@ -210,8 +210,10 @@ impl Timeline {
         let [_, memory, hardware] = wait_any(&self.client, ids, milliseconds)?;
         let fault = memory.payload.memory_exception();
         if self.client.caps().queues {
-            let told = fault.gpu_id == self.gpu.0 || hardware.payload.hw_exception().gpu_id == self.gpu.0;
-            return if told { self.look() } else { Ok(()) };
+            // Whatever GPU it names: an event has the data of the last exception alone, and another
+            // GPU's may have come after this one's.
+            let has_any = fault.gpu_id != 0 || hardware.payload.hw_exception().gpu_id != 0;
+            return if has_any { self.look() } else { Ok(()) };
         }
         if fault.gpu_id == self.gpu.0 {
             self.suspect(ClientError::GpuFault {

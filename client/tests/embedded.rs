@@ -9,6 +9,7 @@ use vkfd_client::{
     AllocOptions, Client, ClientError, ComputeQueue, CopyQueue, Errno, GpuSet, GpuVa, Kernel, Launch, LoadedKernel,
     Machine, MachineOptions, RangeFault, RegisterOptions, Strategy, SvmAccess, SvmSet, UserptrRange,
 };
+use vkfd_uapi::vkfd::QUEUE_STATE_FAULTED;
 
 /// No thread allocates while the event reader waits for it.
 #[global_allocator]
@@ -202,6 +203,29 @@ fn a_fault_of_one_queue_does_not_fail_another() {
     good.submit().unwrap().wait(LONG).unwrap();
     assert!(matches!(fault.wait(LONG), Err(ClientError::GpuFault { .. })));
     good.copy_now(big.gpu_va(), memory.gpu_va(), 8, LONG).unwrap();
+}
+
+/// An exception event has the data of the last exception alone.
+#[test]
+fn faults_of_two_gpus_at_once_are_both_seen() {
+    let client = Client::on(&machine(2)).unwrap();
+    let memory = client.alloc(&AllocOptions::gtt(PAGE)).unwrap();
+    let gpus: Vec<_> = client.gpus().iter().map(|gpu| gpu.id).collect();
+    let mut queues: Vec<_> = gpus.iter().map(|gpu| CopyQueue::new(&client, *gpu).unwrap()).collect();
+    let mut fences = Vec::new();
+    for queue in &mut queues {
+        fences.push(queue.copy(memory.gpu_va(), GpuVa(0x10_0000_0000), 8).submit().unwrap());
+        let faulted = || client.queues().unwrap().iter().filter(|queue| queue.state == QUEUE_STATE_FAULTED).count();
+        while faulted() < fences.len() {
+            std::thread::yield_now();
+        }
+    }
+    // The events come after the state: both have to be there, or the test shows nothing.
+    std::thread::sleep(Duration::from_millis(50));
+    for (gpu, fence) in gpus.into_iter().zip(fences) {
+        let error = fence.wait(LONG).unwrap_err();
+        assert!(matches!(error, ClientError::GpuFault { gpu: of, .. } if of == gpu), "{error}");
+    }
 }
 
 #[test]
