@@ -377,8 +377,8 @@ impl Table {
                 let writer = self.record(word.write).copied().filter(|_| word.masks[0] & mask != 0);
                 let writer = writer.filter(|writer| !writer.is_of(&record));
                 if let Some((other, _)) = met.as_ref().filter(|(_, said)| *said) {
-                    // The one that reads may only wait for the other, or guess. Another launch may run
-                    // other code.
+                    // The one that reads may only wait for the other, or guess. Another launch may
+                    // run other code.
                     let reader = match (reach.touch, other.touch) {
                         (Touch::Read, _) => Some(record.offset),
                         (_, Touch::Read) if !now.is_foreign(other) => Some(other.offset),
