@@ -58,7 +58,9 @@ impl Cache {
 
     /// A Python virtual environment.
     pub fn environment(&self, name: &str) -> PathBuf {
-        self.root.join("python").join(name)
+        let environment = self.root.join("python").join(name);
+        cache::used(&environment);
+        environment
     }
 
     /// Where a program is compiled to.
