@@ -81,7 +81,11 @@ pub fn cases(xml: &str) -> Vec<(String, Option<Outcome>)> {
             Ok(_) => {}
         }
     }
-    cases.into_iter().map(|case| (case.outcome(), case.name)).map(|(outcome, name)| (name, outcome)).collect()
+    let ended = |case: Case| {
+        let outcome = case.outcome();
+        (case.name, outcome)
+    };
+    cases.into_iter().map(ended).collect()
 }
 
 fn begin(tag: &BytesStart<'_>, cases: &mut Vec<Case>) {
