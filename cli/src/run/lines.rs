@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use vkfd_code_object::places;
+use vkfd_code_object::{places, CodeObject};
 use vkfd_findings::{Finding, Place};
 use vkfd_isa::Target;
 use vkfd_lint::Object;
@@ -20,8 +20,9 @@ impl Lines {
     pub(super) fn read(program: &Path, target: Target) -> Lines {
         let bytes = std::fs::read(program).unwrap_or_default();
         let all = places(&bytes).unwrap_or_default();
-        let objects = all.iter().filter_map(|(_, bytes)| Object::read(bytes).ok());
-        Lines(objects.filter(|object| object.target == target).collect())
+        // Line tables are read of one target's objects only.
+        let wanted = |bytes: &[u8]| CodeObject::read(bytes).is_ok_and(|object| object.machine.target() == Some(target));
+        Lines(all.iter().filter(|(_, bytes)| wanted(bytes)).filter_map(|(_, bytes)| Object::read(bytes).ok()).collect())
     }
 
     /// Adds the lines of a finding's places.
