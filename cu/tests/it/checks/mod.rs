@@ -3,6 +3,7 @@
 //! its correct twin is silent. `planted.cl` has the kernels, and `planted.sh` compiles them.
 
 mod late;
+mod oclgrind;
 mod published;
 mod rig;
 
@@ -211,11 +212,17 @@ fn the_table_of_the_page_is_what_the_checks_find() {
         }
         table += "\n";
     }
+    page_has("precision", &table);
+}
+
+/// docs/checking.md has a table between its marks.
+fn page_has(name: &str, table: &str) {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/checking.md");
     let text = std::fs::read_to_string(&page).expect("the page");
-    let (begin, end) = ("<!-- precision: written by VKFD_WRITE_PRECISION=1 -->\n\n", "\n<!-- end of precision -->");
-    let (before, rest) = text.split_once(begin).expect("the table's place");
-    let (old, behind) = rest.split_once(end).expect("the table's end");
+    let begin = format!("<!-- {name}: written by VKFD_WRITE_PRECISION=1 -->\n\n");
+    let end = format!("\n<!-- end of {name} -->");
+    let (before, rest) = text.split_once(&begin).expect("the table's place");
+    let (old, behind) = rest.split_once(&end).expect("the table's end");
     if std::env::var_os("VKFD_WRITE_PRECISION").is_some() {
         std::fs::write(&page, format!("{before}{begin}{table}{end}{behind}")).expect("the page");
     } else {

@@ -8,11 +8,11 @@ use vkfd_cu::check::Checks;
 use vkfd_isa::Target;
 
 /// A kernel, what it is given, the rule that finds it, and the targets on which that is a bug.
-type Case = (&'static str, Given, &'static str, &'static [Target]);
+pub type Case = (&'static str, Given, &'static str, &'static [Target]);
 
 const ALL: &[Target] = &Target::ALL;
 
-const BUGS: &[Case] = &[
+pub const BUGS: &[Case] = &[
     // ROCm/rocm-libraries pull request 10909: `potf2_simple`.
     ("cholesky", WRITTEN, "race/lds", ALL),
     // ROCm/rocm-libraries pull request 3743: `getf2_small_kernel`.
@@ -35,7 +35,7 @@ const BUGS: &[Case] = &[
     ("scalar_stale", GROUPS, "race/memory", ALL),
 ];
 
-const TWINS: &[(&str, Given)] = &[
+pub const TWINS: &[(&str, Given)] = &[
     ("cholesky_twin", WRITTEN),
     ("pivot_twin", WRITTEN),
     ("reductions_twin", WRITTEN),
