@@ -216,8 +216,7 @@ impl Engine {
     /// `now`: the time of accesses to memory, of an instruction that may be one.
     fn orders(&self, race: &mut Race, (inst, now): (&Inst, Option<u32>), result: &Result<(), Exit>, wave: &Wave) {
         match result {
-            Err(Exit::Barrier) => race.arrives(wave.index, false),
-            Err(Exit::End) => race.arrives(wave.index, true),
+            Err(Exit::End) => race.ends(wave.index),
             Ok(()) if inst.format == Format::Sopp || inst.format == Format::Sopk => {
                 race.waits(wave.index, waits(wave.target, inst));
             }
@@ -276,6 +275,11 @@ impl Engine {
                 if let Some(history) = &mut history {
                     history.look(race, (&seen, inst), (world, loads), &self.reaches, &mut self.notes);
                     self.low = history.is_low();
+                }
+                if matches!(result, Err(Exit::Barrier)) {
+                    race.arrives(&seen, exec, &mut self.notes);
+                } else if !self.reaches.is_empty() && inst.format != Format::Smem {
+                    race.continues(&seen, exec, &mut self.notes);
                 }
                 let now = history.as_ref().map(|history| history.now());
                 self.orders(race, (inst, now), &result, wave);

@@ -27,6 +27,8 @@ pub(super) enum Rule {
     Misaligned,
     Race,
     MemoryRace,
+    /// Not all come to the same barrier.
+    Barrier,
     /// A register is used before a wait.
     Vmcnt,
     Lgkmcnt,
@@ -45,7 +47,7 @@ pub(super) enum Rule {
 struct Entry(Check, &'static str, &'static str);
 
 impl Rule {
-    const ALL: [Rule; 14] = [
+    const ALL: [Rule; 15] = [
         Rule::Bounds,
         Rule::Freed,
         Rule::Lds,
@@ -53,6 +55,7 @@ impl Rule {
         Rule::Misaligned,
         Rule::Race,
         Rule::MemoryRace,
+        Rule::Barrier,
         Rule::Vmcnt,
         Rule::Lgkmcnt,
         Rule::Expcnt,
@@ -79,6 +82,7 @@ impl Rule {
             }
             Rule::Race => Entry(Check::Race, "race/lds", "Two waves access LDS without an order"),
             Rule::MemoryRace => Entry(Check::Race, "race/memory", "Two waves access memory without an order"),
+            Rule::Barrier => Entry(Check::Race, "race/barrier", "Not all of a work-group come to the same barrier"),
             Rule::Vmcnt => Entry(Check::Waits, "waits/vmcnt", "A register is used before `s_waitcnt vmcnt`"),
             Rule::Lgkmcnt => Entry(Check::Waits, "waits/lgkmcnt", "A register is used before `s_waitcnt lgkmcnt`"),
             Rule::Expcnt => Entry(Check::Waits, "waits/expcnt", "A register is used before `s_waitcnt expcnt`"),
@@ -345,7 +349,11 @@ impl Note {
                 return finding;
             }
             let thread = Thread { group, wave: other.wave.into(), lane: None };
-            let message = format!("{} by another {}", verb(other.touch), other.whose());
+            let message = match (self.rule, self.lane) {
+                (Rule::Barrier, Some(_)) => "the barrier".into(),
+                (Rule::Barrier, None) => "another wave of the work-group waits here".into(),
+                _ => format!("{} by another {}", verb(other.touch), other.whose()),
+            };
             finding.notes.push(FindingNote { message, place: Some(place), thread: Some(thread) });
         }
         finding
@@ -417,6 +425,8 @@ impl Note {
             Rule::Branch => "a branch depends on bits that nothing wrote",
             Rule::Lanes => "bits that nothing wrote decide which lanes run",
             Rule::Address => "an address has bits that nothing wrote",
+            Rule::Barrier if self.lane.is_some() => "a lane goes on that has not come to a barrier of its wave",
+            Rule::Barrier => "waves of a work-group wait at different barriers",
             _ => "a value that depends on bits that nothing wrote is stored",
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! | module | |
 //! |---|---|
+//! | `barriers` | barriers that not all come to |
 //! | `history` | the last accesses to memory by all waves, and the check of these |
 //! | `known` | what is known of other groups' waves |
 //! | `own` | a wave's accesses that have not completed |
@@ -22,6 +23,7 @@
 //! reader of a byte displaces the second. Atomic operations on more than [`PLACES`] places count as
 //! one place, which makes too much order. A byte of LDS takes 32 bytes here.
 
+mod barriers;
 mod history;
 mod known;
 mod loads;
@@ -34,6 +36,7 @@ pub(super) use own::waits;
 use super::note::{Notes, Other, Rule};
 use super::seen::Seen;
 use crate::world::{Reach, Spot, Touch, World};
+use barriers::Barriers;
 use known::Known;
 use loads::Purpose;
 use own::{Counts, Kept, Own};
@@ -110,6 +113,7 @@ pub(super) struct Race {
     rest: Clock,
     /// The clock of all waves that have come to a barrier, of even and odd ones.
     barriers: [Clock; 2],
+    places_of_barriers: Barriers,
     /// How many barriers each wave has come to, and has left.
     come: Vec<u32>,
     left: Vec<u32>,
@@ -139,6 +143,7 @@ impl Race {
             places: Vec::with_capacity(if count > 1 { PLACES } else { 0 }),
             rest: Clock::ZERO,
             barriers: [Clock::ZERO; 2],
+            places_of_barriers: Barriers::new(count),
             come: vec![0; count],
             left: vec![0; count],
             newest: 0,
@@ -168,8 +173,25 @@ impl Race {
         }
     }
 
-    /// A wave comes to a barrier, or ends, after which nobody waits for it.
-    pub(super) fn arrives(&mut self, wave: u16, ends: bool) {
+    /// A wave has come to a barrier with these lanes.
+    pub(super) fn arrives(&mut self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
+        self.comes(seen.wave, false);
+        if let Some(number) = self.come.get(usize::from(seen.wave)) {
+            self.places_of_barriers.arrives(seen, *number, exec, notes);
+        }
+    }
+
+    /// A wave has ended: nobody waits for it.
+    pub(super) fn ends(&mut self, wave: u16) {
+        self.comes(wave, true);
+    }
+
+    /// Lanes of a wave access memory.
+    pub(super) fn continues(&self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
+        self.places_of_barriers.continues(seen, exec, notes);
+    }
+
+    fn comes(&mut self, wave: u16, ends: bool) {
         let at = usize::from(wave);
         let (Some(clock), Some(come)) = (self.clocks.get(at), self.come.get_mut(at)) else { return };
         if ends {
@@ -372,7 +394,7 @@ mod tests {
     }
 
     fn both(race: &mut Race) {
-        (0..2).for_each(|wave| race.arrives(wave, false));
+        (0..2).for_each(|wave| race.comes(wave, false));
         (0..2).for_each(|wave| race.resumes(wave));
     }
 
@@ -413,8 +435,8 @@ mod tests {
     fn a_wave_that_has_ended_is_no_race() {
         let mut race = race();
         assert!(race.byte(0, 0, Touch::Write, true, 0).is_none());
-        race.arrives(0, true);
-        race.arrives(1, false);
+        race.ends(0);
+        race.comes(1, false);
         race.resumes(1);
         assert!(race.byte(1, 0, Touch::Read, false, 0).is_none());
     }

@@ -49,6 +49,9 @@ const RACE: &[Case] = &[
     ("same", WRITTEN, None),
     ("count", WRITTEN, Some("race/lds")),
     ("flag_once", WRITTEN, Some("race/lds")),
+    ("barriers", WRITTEN, Some("race/barrier")),
+    ("barrier_lanes", WRITTEN, Some("race/barrier")),
+    ("barrier_ended", WRITTEN, None),
 ];
 
 /// Words of LDS that a wave spins on.
@@ -349,6 +352,14 @@ fn findings_have_their_facts() {
         let other = &finding.notes[0];
         assert!(other.place.as_ref().is_some_and(|place| place.offset.is_some()), "{target}: {other:?}");
         assert_ne!(finding.thread.map(|thread| thread.wave), other.thread.map(|thread| thread.wave), "{target}");
+
+        let found = rig.run("barriers", WRITTEN, only(Check::Race));
+        let finding = &found[0].finding;
+        assert_eq!(finding.message, "waves of a work-group wait at different barriers");
+        assert_ne!(finding.place.offset, finding.notes[0].place.as_ref().and_then(|place| place.offset), "{target}");
+        let found = rig.run("barrier_lanes", WRITTEN, only(Check::Race));
+        // The even items go around the barrier.
+        assert_eq!(found[0].finding.thread.and_then(|thread| thread.lane), Some(0), "{target}");
     }
 }
 

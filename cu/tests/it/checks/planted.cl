@@ -127,6 +127,40 @@ KERNEL flag(global uint *in, global uint *out) {
 }
 KERNEL flag_once(global uint *in, global uint *out) { FLAG(volatile uint, if (flag == 0) return) }
 
+// Barriers: the waves wait at two.
+KERNEL barriers(global uint *in, global uint *out) {
+    local uint all[128];
+    all[ID] = ID;
+    uint value;
+    if (ID < 64) {
+        BARRIER;
+        value = all[127 - ID] * 3;
+    } else {
+        value = all[ID] + 7;
+        BARRIER;
+    }
+    if (ID < 100) out[ID] = value;
+}
+// Lanes go around it, and on.
+KERNEL barrier_lanes(global uint *in, global uint *out) {
+    local uint all[128];
+    all[ID] = ID;
+    uint value = 0;
+    if (ID & 1) {
+        BARRIER;
+        value = all[127 - ID];
+    }
+    if (ID < 100) out[ID] = value;
+}
+// Lanes, and a wave, that have ended are not waited for.
+KERNEL barrier_ended(global uint *in, global uint *out) {
+    local uint all[128];
+    all[ID] = ID;
+    if (ID < 32 || ID >= 100) return;
+    BARRIER;
+    out[ID] = all[131 - ID];
+}
+
 // race in memory: several work-groups. `in` has room for 256.
 #define N __builtin_amdgcn_workgroup_id_x()
 #define AT(at) ((global atomic_uint *)(at))
