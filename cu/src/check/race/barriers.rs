@@ -59,9 +59,11 @@ impl Barriers {
     }
 
     /// Lanes of a wave access memory, or come to a barrier.
-    pub(super) fn continues(&self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
-        let Some(Off { lanes, offset }) = self.off.get(usize::from(seen.wave)) else { return };
-        let missed = lanes & exec;
+    pub(super) fn continues(&mut self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
+        let Some(Off { lanes, offset }) = self.off.get_mut(usize::from(seen.wave)) else { return };
+        let missed = *lanes & exec;
+        // Their next accesses say nothing more.
+        *lanes &= !missed;
         if missed != 0 && !process().has(Switch::BlindRace) {
             let lane = u8::try_from(missed.trailing_zeros()).ok();
             notes.add_at(seen, Rule::Barrier, (lane, None), Some(other(*offset, seen.wave)));

@@ -187,7 +187,7 @@ impl Race {
     }
 
     /// Lanes of a wave access memory.
-    pub(super) fn continues(&self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
+    pub(super) fn continues(&mut self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
         self.places_of_barriers.continues(seen, exec, notes);
     }
 
@@ -215,8 +215,8 @@ impl Race {
     fn meets(&mut self, wave: usize, spot: Spot) {
         let known = self.places.iter().position(|place| place.spot == spot);
         let at = known.or_else(|| {
-            // There is room: nothing is allocated.
-            (self.places.len() < PLACES).then(|| {
+            // Nothing is allocated here. A group of one wave has no room.
+            (self.places.len() < self.places.capacity()).then(|| {
                 self.places.push(Place { spot, clock: Clock::ZERO });
                 self.places.len() - 1
             })
@@ -429,6 +429,17 @@ mod tests {
         assert!(race.byte(1, 8, Touch::Atomic, true, 0).is_none());
         assert!(race.byte(1, 0, Touch::Read, false, 0).is_none());
         assert!(race.byte(0, 0, Touch::Write, true, 0).is_some(), "the other way round there is none");
+    }
+
+    #[test]
+    fn atomic_operations_allocate_nothing() {
+        for (waves, room) in [(1, 0), (2, PLACES)] {
+            let mut race = Race::new(64, waves, Family::default());
+            let before = race.places.capacity();
+            assert!(before >= room);
+            (0..100).for_each(|at| race.meets(0, Spot::Lds(at)));
+            assert_eq!(race.places.capacity(), before);
+        }
     }
 
     #[test]
