@@ -63,6 +63,9 @@ impl vkfd_gpu::Interrupts for Line {
 
     fn queue_error(&self, vmid: Vmid, queue: QueueId, error: QueueError) {
         tracing::warn!(%vmid, %queue, %error, "a program's queue has halted");
+        if let (Some(shared), Some(exception)) = (self.shared(), error.exception()) {
+            shared.exception(vmid, queue, exception);
+        }
     }
 }
 

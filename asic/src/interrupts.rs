@@ -36,6 +36,8 @@ pub mod client {
     pub const GRBM_CP: u8 = 0x14;
     /// The memory hub of compute units.
     pub const UTCL2: u8 = 0x1b;
+    /// The compute units of the first shader engine.
+    pub const SE0SH: u8 = 0x0a;
     /// The copy engines.
     pub const SDMA: [u8; 5] = [8, 9, 1, 4, 5];
 }
@@ -50,6 +52,8 @@ pub mod source {
     pub const BAD_OPCODE: u8 = 183;
     /// A trap packet, of a copy engine.
     pub const TRAP: u8 = 224;
+    /// A message of a wave, or of the handler of its traps.
+    pub const WAVE: u8 = 239;
 }
 
 /// An interrupt.

@@ -3,6 +3,7 @@
 
 use crate::host::Host;
 use crate::interrupts::{client, source, Interrupt, InterruptRing};
+use crate::queues::exceptions;
 use crate::queues::hqd::{Hqd, HqdId};
 use crate::queues::user::{space, Key, Users, VMIDS};
 use crate::registers::file::RegisterFile;
@@ -15,7 +16,7 @@ use crate::trail::{Step, Trail};
 use crate::watchdog::Watchdog;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use vkfd_gpu::{Access, FaultReason, Gpu, PageFault, QueueId, Vmid};
+use vkfd_gpu::{Access, Exception, FaultReason, Gpu, PageFault, QueueId, Vmid};
 
 /// What firmware is to do besides rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +166,18 @@ impl Shared {
         let pasid = state.pasid(own, mmhub);
         let interrupt = Interrupt { client, source, ring, vmid: own, mmhub, pasid, data: [event, 0, 0, 0] };
         self.raise(state, &interrupt);
+    }
+
+    /// A program's queue has halted. The driver finds it by its doorbell.
+    pub(crate) fn exception(&self, vmid: Vmid, queue: QueueId, exception: Exception) {
+        let state = &mut *self.lock();
+        // Nobody is told of a copy engine's queue.
+        let queue = state.users.by_id(queue).filter(|queue| queue.new.engine.is_none());
+        let Some(doorbell) = queue.map(|queue| queue.new.doorbell) else { return };
+        let vmid = u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0);
+        let (client, source, data) = exceptions::told(exception, doorbell);
+        let pasid = state.pasid(vmid, false);
+        self.raise(state, &Interrupt { client, source, ring: 0, vmid, mmhub: false, pasid, data });
     }
 
     /// A page fault, of a program's queue or of a ring.

@@ -48,7 +48,7 @@ pub use base::error::GpuError;
 pub use base::fault::{Access, FaultReason, PageFault};
 pub use base::ids::{QueueId, Vmid, MAX_QUEUES};
 pub use base::interrupts::Interrupts;
-pub use base::queue_error::{KernelError, KernelName, QueueError, WaveAt};
+pub use base::queue_error::{Exception, KernelError, KernelName, QueueError, WaveAt};
 pub use gpu::Gpu;
 pub use memory::bus::{Bus, BusError, HostSpan, PhysAddr};
 pub use memory::fabric::{Fabric, FabricAddr};

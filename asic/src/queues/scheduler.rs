@@ -5,7 +5,8 @@
 //! one. Here queues never take turns on hardware queues, because the GPU has as many threads as
 //! there are queues. A process keeps its VMID while it has queues, also parked ones, since a parked
 //! queue's waves use it. When a process needs a VMID and none is free, the processes whose queues
-//! are all parked give way, the oldest first. Their parked queues end, which the log says.
+//! are all parked give way, the oldest first. Their parked queues end. The log warns if one of them
+//! is mapped again.
 //!
 //! Whose queue a mapping finds is decided by the ticket in the MQD ([`user`](super::user)).
 
@@ -192,7 +193,8 @@ impl Processor {
         }
         match oldest {
             Some((_, vmid)) => {
-                tracing::warn!(vmid, pasid, "no VMID is free: the parked queues of another process end");
+                // Most often that process has ended, which the driver does not tell.
+                tracing::info!(vmid, pasid, "no VMID is free: the parked queues of another process end");
                 Ok(vmid)
             }
             None => bad(format!("process {pasid:#x} needs a VMID, and all have queues that run")),
@@ -314,6 +316,9 @@ impl Processor {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         let parked = ticket != 0 && state.users.resume(&shared.gpu, new, ticket);
+        if ticket != 0 && !parked {
+            tracing::warn!(?new, "a parked queue had to end, and is mapped again: its waves are lost");
+        }
         let ticket = if parked { ticket } else { state.users.start(&shared.gpu, *new)? };
         state.users.submit(&shared.gpu, new.key, wptr);
         drop(state);

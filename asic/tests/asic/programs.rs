@@ -3,7 +3,8 @@
 
 use crate::rig::*;
 use vkfd_asic::interrupts::{client, source};
-use vkfd_asic::registers::{sdma, system::osssys};
+use vkfd_asic::queues::hqd::{Hqd, IN_MQD};
+use vkfd_asic::registers::{gc, sdma, system::osssys};
 
 const MQD: u64 = SCRATCH;
 const LIST: u64 = SCRATCH + 0x1000;
@@ -253,6 +254,36 @@ fn a_page_fault_of_a_program_is_an_interrupt_of_its_hub() {
     assert_eq!((entry[0] & 0xff, entry[0] >> 24 & 0xf, entry[0] >> 31), (client::VMC.into(), 3, 1));
     // The page's number, and that it was a write.
     assert_eq!((entry[3], entry[4], entry[5]), (0x8003, 0x2345_6789, 0x21));
+}
+
+#[test]
+fn a_packet_that_is_none_is_an_exception_of_its_queue() {
+    let (rig, mut done) = (Rig::up(), 0);
+    let program = Program::new(&rig, 0x8003, rig.process_tables(0));
+    let mut hqd = Hqd::default();
+    for (low, high, value) in [
+        (gc::CP_HQD_PQ_BASE, gc::CP_HQD_PQ_BASE_HI, (USER + RING) >> 8),
+        (gc::CP_HQD_PQ_RPTR_REPORT_ADDR, gc::CP_HQD_PQ_RPTR_REPORT_ADDR_HI, USER + RPTR),
+    ] {
+        hqd.set(low, halves(value)[0]);
+        hqd.set(high, halves(value)[1]);
+    }
+    // 1,024 words.
+    hqd.set(gc::CP_HQD_PQ_CONTROL, 9);
+    rig.write_words(MQD, &[0; 256]);
+    rig.write_words(MQD + 4 * IN_MQD, &hqd.0);
+    rig.write_words(RPTR, &[0; 4]);
+    rig.write_words(RING, &[pm4(0xfe, 1), 0]);
+    let mut queue = program.map_queue();
+    // Of the command processor's engine, with the eighth doorbell of its process.
+    (queue[1], queue[2]) = (1 << 29 | 1 << 4, (DOORBELL + 2 * 7) << 2);
+    program.run(&mut done, &[program.map_process(), queue].concat());
+    rig.doorbell(DOORBELL + 2 * 7, 2);
+    rig.until("the interrupt comes", || rig.word(IH_WPTR) == 32);
+    let entry = rig.entry(0);
+    assert_eq!(entry[0], u32::from(client::GRBM_CP) | u32::from(source::BAD_OPCODE) << 8 | 3 << 24);
+    // EC_QUEUE_PACKET_RESERVED, and the doorbell.
+    assert_eq!((entry[3], entry[4]), (0x8003, 19 << 10 | 7));
 }
 
 #[test]

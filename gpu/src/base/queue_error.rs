@@ -21,6 +21,29 @@ impl From<QueueError> for Stop {
     }
 }
 
+/// What a runtime is told of a queue that has halted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exception {
+    /// A launch has too few or too many dimensions, or none that mean something.
+    Dimension,
+    /// A launch wants more LDS than there is.
+    GroupMemory,
+    /// A kernel cannot be run.
+    Code,
+    /// A packet that is none.
+    Packet,
+    /// A launch has too large work-groups.
+    GroupSize,
+    /// A kernel wants more registers than there are.
+    Registers,
+    /// An access that no address space has.
+    Aperture,
+    /// An instruction that is none.
+    Instruction,
+    /// A trap of the kernel's own.
+    Trap,
+}
+
 /// Why a queue halted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
@@ -99,6 +122,32 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// What its runtime is told. Nothing of a page fault: the driver's memory exception says more.
+    #[must_use]
+    pub fn exception(&self) -> Option<Exception> {
+        Some(match self {
+            QueueError::UnknownKernel { .. } | QueueError::NoScratch { .. } => Exception::Code,
+            QueueError::Launch { error, .. } => match error {
+                LaunchError::Dimensions { .. } => Exception::Dimension,
+                LaunchError::GroupTooLarge(_) => Exception::GroupSize,
+                LaunchError::Lds(_) => Exception::GroupMemory,
+                LaunchError::Registers { .. } => Exception::Registers,
+                LaunchError::Code(_) => Exception::Code,
+            },
+            QueueError::Kernel { cause, .. } => match cause {
+                KernelError::Fault(_) => return None,
+                KernelError::Illegal(_) | KernelError::Unsupported(_) | KernelError::Register => Exception::Instruction,
+                KernelError::Aperture(_) | KernelError::HostAtomic { .. } => Exception::Aperture,
+                KernelError::Trap { .. } => Exception::Trap,
+            },
+            QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => Exception::Packet,
+            QueueError::Unaligned { .. } => Exception::Aperture,
+            // Nobody else tells the runtime that its packets are never done.
+            QueueError::Panicked { .. } => Exception::Code,
+            QueueError::Fault(_) | QueueError::DoorbellLost(_) => return None,
+        })
+    }
+
     /// The page fault that this is about, if any.
     pub(crate) fn fault(&self) -> Option<&PageFault> {
         match self {

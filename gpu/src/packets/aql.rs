@@ -12,14 +12,13 @@
 //! signal is decremented: a thread that waits for the signal may free the ring.
 
 use crate::base::clock::clock;
-use crate::base::queue_error::{KernelError, QueueError, Stop};
+use crate::base::queue_error::{Exception, QueueError, Stop};
 use crate::kernels::compute::{self, Compute};
 use crate::kernels::hsa_queue::HsaQueue;
 use crate::kernels::signal;
 use crate::packets::pm4::Pm4;
 use crate::state::access::Port;
 use crate::state::shared::Shared;
-use vkfd_cu::launch::LaunchError;
 
 const PACKET_BYTES: u64 = 64;
 
@@ -36,15 +35,19 @@ const AMD_PM4_IB: u8 = 1;
 const INDIRECT_BUFFER: u32 = 0xc002_3f00;
 
 /// What the signal for errors is set to.
-const INVALID_DIMENSION: u64 = 2;
-const INVALID_GROUP_MEMORY: u64 = 4;
-const INVALID_CODE: u64 = 8;
-const INVALID_PACKET: u64 = 32;
-const INVALID_ARGUMENT: u64 = 64;
-const OUT_OF_REGISTERS: u64 = 128;
-const APERTURE_VIOLATION: u64 = 0x2000_0000;
-const ILLEGAL_INSTRUCTION: u64 = 0x4000_0000;
-const TRAP: u64 = 0x8000_0000;
+const fn code(exception: Exception) -> u64 {
+    match exception {
+        Exception::Dimension => 2,
+        Exception::GroupMemory => 4,
+        Exception::Code => 8,
+        Exception::Packet => 32,
+        Exception::GroupSize => 64,
+        Exception::Registers => 128,
+        Exception::Aperture => 0x2000_0000,
+        Exception::Instruction => 0x4000_0000,
+        Exception::Trap => 0x8000_0000,
+    }
+}
 
 /// State of an AQL queue.
 pub(crate) struct Aql {
@@ -83,33 +86,11 @@ impl Aql {
     /// The queue has halted on `error`: tells a runtime that keeps an `amd_queue_t` around the two
     /// pointers. Its signal for that gets a code that says what is wrong. Where the pointers are
     /// not in such a structure, or it has no signal, nothing happens.
-    ///
-    /// A page fault is not told here: the driver's memory exception says more.
     pub(crate) fn failed(port: &mut Port, error: &QueueError) -> Result<(), Stop> {
-        let code = match error {
-            QueueError::UnknownKernel { .. } | QueueError::NoScratch { .. } => INVALID_CODE,
-            QueueError::Launch { error, .. } => match error {
-                LaunchError::Dimensions { .. } => INVALID_DIMENSION,
-                LaunchError::GroupTooLarge(_) => INVALID_ARGUMENT,
-                LaunchError::Lds(_) => INVALID_GROUP_MEMORY,
-                LaunchError::Registers { .. } => OUT_OF_REGISTERS,
-                LaunchError::Code(_) => INVALID_CODE,
-            },
-            QueueError::Kernel { cause, .. } => match cause {
-                KernelError::Fault(_) => return Ok(()),
-                KernelError::Illegal(_) | KernelError::Unsupported(_) | KernelError::Register => ILLEGAL_INSTRUCTION,
-                KernelError::Aperture(_) | KernelError::HostAtomic { .. } => APERTURE_VIOLATION,
-                KernelError::Trap { .. } => TRAP,
-            },
-            QueueError::BadPacket { .. } | QueueError::BadDoorbell { .. } => INVALID_PACKET,
-            QueueError::Unaligned { .. } => APERTURE_VIOLATION,
-            // Nobody else tells the runtime that its packets are never done.
-            QueueError::Panicked { .. } => INVALID_CODE,
-            QueueError::Fault(_) | QueueError::DoorbellLost(_) => return Ok(()),
-        };
+        let Some(exception) = error.exception() else { return Ok(()) };
         let Some(queue) = HsaQueue::peek(port)? else { return Ok(()) };
         match queue.inactive_signal(port)? {
-            Some(signal) => signal::raise(port, signal, code),
+            Some(signal) => signal::raise(port, signal, code(exception)),
             None => Ok(()),
         }
     }
