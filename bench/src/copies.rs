@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::{Report, Section};
 use crate::rig::Rig;
 use crate::spread::{turns, Samples};
-use crate::subject::{Operation, Subject};
+use crate::subject::{Operation, Subject, NO_BATCH};
 
 const SUBJECTS: [Subject; 5] =
     [Subject::Batch, Subject::Memcpy, Subject::Contiguous, Subject::MemcpyContiguous, Subject::Multi];
@@ -34,20 +34,27 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     // Something contiguous to copy from that is not the target.
     let other = Arena::scattered(1, shape.total, Pages::Small)?;
     let mut buffers = Vec::new();
+    let there = rig.strategies();
+    let is_there = |subject: &Subject| !Subject::STRATEGIES.contains(subject) || there.contains(subject);
+    let subjects: Vec<_> = SUBJECTS.into_iter().filter(is_there).collect();
     for (subject, list) in [
         (Subject::Batch, &arena.ranges[..]),
         (Subject::Multi, &arena.ranges[..]),
         (Subject::Contiguous, &other.ranges[..]),
     ] {
+        if !is_there(&subject) {
+            report.head.leave_out("copies of a batch", NO_BATCH);
+            continue;
+        }
         let seat = rig.seat(subject)?;
         let target = seat.register_and_map(std::slice::from_ref(&arena.whole))?;
         buffers.push((subject, seat.register_and_map(list)?, target));
     }
     let rounds = plan.rounds * 2 + 1;
-    let bar = progress.bar("copies", rounds * SUBJECTS.len());
+    let bar = progress.bar("copies", rounds * subjects.len());
     let mut samples = Samples::default();
     for round in 0..rounds {
-        for subject in turns(&SUBJECTS, round) {
+        for subject in turns(&subjects, round) {
             let (out, back) = match buffers.iter().find(|(owner, ..)| *owner == subject) {
                 Some((_, ranges, target)) => {
                     let seat = rig.seat(subject)?;

@@ -17,6 +17,10 @@ use crate::subject::Subject;
 ///
 /// What the driver or the system refused.
 pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report) -> Result<()> {
+    if !rig.counts() {
+        report.head.leave_out("the driver's memory", "this driver does not say what it holds for an object");
+        return Ok(());
+    }
     let mut shapes: Vec<Shape> = [FEW, MAIN, MANY].map(Shape::grid).to_vec();
     shapes.extend(Shape::recorded()?);
     let mut worst: Option<f64> = None;

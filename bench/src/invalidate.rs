@@ -55,7 +55,11 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         buffers.push(rig.seat(subject)?.register_and_map(&arena.ranges)?);
         cases.push(Case { subject, arena, samples: Samples::default() });
     }
-    let before = rig.seat(Subject::Batch)?.client.snapshot()?;
+    let count = |rig: &mut Rig| match rig.counts() {
+        true => Ok(Some(rig.seat(Subject::Batch)?.client.snapshot()?)),
+        false => anyhow::Ok(None),
+    };
+    let before = count(rig)?;
     let mut random = Random(7);
     let order: Vec<usize> = (0..cases.len()).collect();
     for round in 0..plan.invalidations {
@@ -71,11 +75,13 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
         }
         bar.advance();
     }
-    let after = rig.seat(Subject::Batch)?.client.snapshot()?;
+    let after = count(rig)?;
     drop(buffers);
-    let calls = after.invalidations - before.invalidations;
-    let hit = after.ranges_invalidated - before.ranges_invalidated;
-    report.ranges_invalidated_per_call = (calls > 0).then(|| hit as f64 / calls as f64);
+    report.ranges_invalidated_per_call = before.zip(after).and_then(|(before, after)| {
+        let calls = after.invalidations - before.invalidations;
+        let hit = after.ranges_invalidated - before.ranges_invalidated;
+        (calls > 0).then(|| hit as f64 / calls as f64)
+    });
     let find = |ranges| cases.iter().find(|case| case.subject == Subject::Batch && case.arena.ranges.len() == ranges);
     let cell = (Subject::Batch, Operation::Invalidate);
     let growth = find(16).zip(find(65_536)).and_then(|(few, many)| many.samples.ratio_to(cell, &few.samples, cell));
@@ -87,7 +93,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     Ok(())
 }
 
-fn discard_registered(seat: &Seat, arena: &Arena, range: UserptrRange) -> Result<std::time::Duration> {
+fn discard_registered(seat: &mut Seat, arena: &Arena, range: UserptrRange) -> Result<std::time::Duration> {
     let before = seat.restores()?.context("the queues should run")?;
     let took = arena.discard(range)?;
     seat.restored(before)?;

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::report::{Doubt, Report, Section};
 use crate::rig::{Rig, Seat};
 use crate::spread::{turns, Samples, Spread};
-use crate::subject::{Operation, Subject};
+use crate::subject::{Operation, Subject, NO_BATCH};
 use crate::text;
 
 const SUBJECTS: [Subject; 4] = [Subject::Contiguous, Subject::Multi, Subject::Batch, Subject::ContiguousAgain];
@@ -35,9 +35,14 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let ranges = usize::try_from(plan.kernel_bytes.min(plan.budget / 4) / MAIN.1)?.max(1);
     let shape = Shape::grid((ranges, MAIN.1));
     let arena = shape.arena()?;
-    let seat = rig.seat(Subject::Batch)?;
+    let there = rig.strategies();
+    let seat = rig.first_seat(&[Subject::Batch, Subject::Contiguous])?;
     let mut buffers = Vec::new();
     for subject in SUBJECTS {
+        if subject == Subject::Batch && !there.contains(&subject) {
+            report.head.leave_out("kernels over a batch", NO_BATCH);
+            continue;
+        }
         let (strategy, list) = match subject {
             Subject::Multi => (Strategy::PerRange, Seat::list(subject, &arena)),
             Subject::Batch => (Strategy::Auto, Seat::list(subject, &arena)),
@@ -52,10 +57,11 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     }
     let bar = progress.bar("kernels", plan.rounds * NAMES.len());
     let mut tables: Vec<Samples> = NAMES.iter().map(|_| Samples::default()).collect();
+    let places: Vec<usize> = (0..buffers.len()).collect();
     // One round more, not counted: the first accesses.
     for round in 0..=plan.rounds {
         for (name, samples) in NAMES.iter().zip(&mut tables) {
-            for place in turns(&[0, 1, 2, 3], round) {
+            for place in turns(&places, round) {
                 let (subject, buffer, segments) = &buffers[place];
                 let kernel = kernel(name, buffer.gpu_va(), shape.total, segments.gpu_va(), seat.out());
                 let start = Instant::now();

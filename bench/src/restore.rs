@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::report::{Report, Section};
 use crate::rig::{Rig, Seat};
 use crate::spread::{turns, Samples};
-use crate::subject::{Operation, Subject};
+use crate::subject::{Operation, Subject, NO_BATCH};
 
 /// Ranges restored where n varies.
 const K: usize = 256;
@@ -32,7 +32,11 @@ const NS: [usize; 4] = [1024, 4096, 16_384, 65_536];
 /// What the driver or the system refused.
 pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
     against_k(rig, plan, report, progress)?;
-    against_n(rig, plan, report, progress)
+    if rig.strategies().contains(&Subject::Batch) {
+        return against_n(rig, plan, report, progress);
+    }
+    report.head.leave_out("restoring 256 of many ranges", NO_BATCH);
+    Ok(())
 }
 
 fn against_k(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress) -> Result<()> {
@@ -42,10 +46,12 @@ fn against_k(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progres
     ks.push(one_percent);
     ks.sort_unstable();
     let arena = Arena::scattered(n, PAGE, Pages::Small)?;
-    let subjects = [Subject::Contiguous, Subject::Batch];
+    let there = rig.strategies();
+    let subjects: Vec<_> =
+        [Subject::Contiguous, Subject::Batch].into_iter().filter(|subject| there.contains(subject)).collect();
     let bar = progress.bar("restore k of n", plan.rounds * ks.len());
     let mut buffers = Vec::new();
-    for subject in subjects {
+    for &subject in &subjects {
         buffers.push(rig.seat(subject)?.register_and_map(Seat::list(subject, &arena))?);
     }
     let mut tables: Vec<(usize, Samples)> = ks.iter().map(|k| (*k, Samples::default())).collect();
@@ -123,7 +129,7 @@ fn hull(arena: &Arena, first: usize, k: usize) -> UserptrRange {
     UserptrRange { start: low.start, size: high.start + high.size - low.start }
 }
 
-fn restore(seat: &Seat, arena: &Arena, span: UserptrRange) -> Result<std::time::Duration> {
+fn restore(seat: &mut Seat, arena: &Arena, span: UserptrRange) -> Result<std::time::Duration> {
     let before = seat.restores()?.context("the queues should run")?;
     arena.discard(span)?;
     let start = Instant::now();

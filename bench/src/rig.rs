@@ -2,7 +2,7 @@
 //! The drivers under test: two machines in this process, one whose ranges share notifiers and one
 //! with a notifier per range. Each strategy has a client of its own, and none carries the objects
 //! of another. The other form is the KFD of a device file, which chooses itself how ranges share
-//! notifiers.
+//! notifiers. AMD's has one process for an address space, so that all strategies share a client.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ pub struct Seat {
     compute: ComputeQueue,
     copy: CopyQueue,
     out: Buffer,
+    /// Whether the driver counts its restores.
+    counts: bool,
 }
 
 /// What is measured.
@@ -46,6 +48,8 @@ enum Drivers {
     Here { clustered: Machine, per_range: Machine },
     /// A device file's.
     Device(PathBuf),
+    /// AMD's.
+    Stock(Client),
 }
 
 /// All drivers and clients.
@@ -64,7 +68,7 @@ impl Rig {
     ///
     /// When they cannot be started or opened.
     pub fn new(device: Option<&Path>) -> Result<Self> {
-        let drivers = device.map_or_else(Drivers::here, |path| Ok(Drivers::Device(path.into())))?;
+        let drivers = device.map_or_else(Drivers::here, Drivers::at)?;
         let seat = |subject: &Subject| {
             let strategy = if *subject == Subject::Multi { Strategy::PerRange } else { Strategy::Auto };
             drivers.open(*subject)?.map(|client| Seat::new(client, strategy)).transpose()
@@ -90,17 +94,34 @@ impl Rig {
         seat.and_then(Option::as_mut).context("this subject does not use the driver")
     }
 
+    /// The seat of the first of `subjects` that there is.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of them.
+    pub fn first_seat(&mut self, subjects: &[Subject]) -> Result<&mut Seat> {
+        let there = self.strategies();
+        let subject = subjects.iter().copied().find(|subject| there.contains(subject));
+        self.seat(subject.context("this driver has none of these strategies")?)
+    }
+
+    /// Whether the driver counts invalidations, restores, and what it holds for an object.
+    pub fn counts(&self) -> bool {
+        !matches!(self.drivers, Drivers::Stock(_))
+    }
+
     /// Where notifications of changed mappings come from.
     pub fn source(&self) -> String {
         match &self.drivers {
             Drivers::Here { clustered, .. } => clustered.memory().source().to_string(),
             Drivers::Device(_) => "kernel".into(),
+            Drivers::Stock(_) => "kernel, AMD's driver".into(),
         }
     }
 
     /// Whether the driver is a kernel's.
     pub fn in_kernel(&self) -> bool {
-        matches!(self.drivers, Drivers::Device(_))
+        matches!(self.drivers, Drivers::Device(_) | Drivers::Stock(_))
     }
 
     fn watches_with_userfaultfd(&self) -> bool {
@@ -158,12 +179,25 @@ impl Drivers {
         Ok(Self::Here { clustered, per_range })
     }
 
+    /// The driver of a device file.
+    fn at(path: &Path) -> Result<Self> {
+        let client = Client::open_at(path).with_context(|| format!("cannot use {}", path.display()))?;
+        Ok(if client.caps().vkfd { Self::Device(path.into()) } else { Self::Stock(client) })
+    }
+
     /// A client for `subject`; none if it needs a driver with other options.
     fn open(&self, subject: Subject) -> Result<Option<Client>> {
         let on = |machine| Client::on(machine).map(Some).context("cannot open the driver in this process");
         match self {
             Self::Here { per_range, .. } if subject == Subject::BatchPerRange => on(per_range),
             Self::Here { clustered, .. } => on(clustered),
+            Self::Stock(client) => {
+                let has = match subject {
+                    Subject::Batch => client.caps().batch || client.caps().batch_flag,
+                    subject => subject != Subject::BatchPerRange,
+                };
+                Ok(has.then(|| client.clone()))
+            }
             Self::Device(path) => {
                 let client = Client::open_apart(path).with_context(|| format!("cannot use {}", path.display()))?;
                 // A KFD that is not vkfd has no such choice.
@@ -185,7 +219,8 @@ impl Seat {
         let compute = ComputeQueue::new(&client, gpu)?;
         let copy = CopyQueue::new(&client, gpu)?;
         let out = client.alloc(&AllocOptions::gtt(vkfd_client::PAGE))?;
-        Ok(Self { client, strategy, compute, copy, out })
+        let counts = client.caps().vkfd;
+        Ok(Self { client, strategy, compute, copy, out, counts })
     }
 
     /// Registers memory, without mapping it.
@@ -262,22 +297,32 @@ impl Seat {
         Ok(self.copy.copy_now(to, from, bytes, PATIENCE)?)
     }
 
-    /// The restores so far, if the queues run.
+    /// The restores so far, if the queues run. A driver that does not count them has none.
     ///
     /// # Errors
     ///
     /// What the query failed with.
-    pub fn restores(&self) -> Result<Option<u64>> {
+    pub fn restores(&mut self) -> Result<Option<u64>> {
+        if !self.counts {
+            self.work()?;
+            return Ok(Some(0));
+        }
         let now = self.client.snapshot()?;
         Ok((now.evicted == 0).then_some(now.restores))
     }
 
     /// Waits until the queues run and there were more restores than `before`. When that was seen.
+    /// Where the driver does not count them, a page is copied: queues that are stopped do it only
+    /// when they run again.
     ///
     /// # Errors
     ///
     /// When it does not happen.
-    pub fn restored(&self, before: u64) -> Result<Instant> {
+    pub fn restored(&mut self, before: u64) -> Result<Instant> {
+        if !self.counts {
+            self.work()?;
+            return Ok(Instant::now());
+        }
         let start = Instant::now();
         loop {
             if self.restores()?.is_some_and(|restores| restores > before) {
@@ -289,5 +334,11 @@ impl Seat {
             // A spinning poll would take the processor that the restore needs.
             std::thread::sleep(Duration::from_micros(10));
         }
+    }
+
+    /// A little work for the copy engine, to its end.
+    fn work(&mut self) -> Result<()> {
+        let half = vkfd_client::PAGE / 2;
+        self.copy(self.out().offset(half), self.out(), half)
     }
 }

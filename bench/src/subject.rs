@@ -4,6 +4,9 @@
 
 use serde::Serialize;
 
+/// Why what only a batch can do is not measured.
+pub const NO_BATCH: &str = "this driver has one call per range and no other";
+
 /// A way to do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

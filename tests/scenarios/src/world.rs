@@ -83,9 +83,10 @@ impl WorldSpec {
         (self.sabotage == Switches::NONE).then(|| options.join(" "))
     }
 
-    /// AMD's driver has no options that could make it so.
+    /// AMD's driver has no options that could make it so. Its memory is private by itself.
     fn of_stock(&self) -> Result<(), Stop> {
-        if self.module_options().is_none_or(|options| !options.is_empty()) {
+        let options = Self { device_memory: device_memory::Kind::Coherent, ..*self }.module_options();
+        if options.is_none_or(|options| !options.is_empty()) {
             return Err(Stop::Skip("needs an option of vkfd's driver".into()));
         }
         Ok(())

@@ -49,21 +49,6 @@ const GROUPS: [&str; 17] = [
     "KFDTopologyTest",
 ];
 
-/// Those that have been run on AMD's driver.
-const AMDGPU: [&str; 11] = [
-    "KFDASMTest",
-    "KFDEventTest",
-    "KFDEvictTest",
-    "KFDExceptionTest",
-    "KFDGWSTest",
-    "KFDGraphicsInterop",
-    "KFDIPCTest",
-    "KFDLocalMemoryTest",
-    "KFDMemoryTest",
-    "KFDOpenCloseKFDTest",
-    "KFDTopologyTest",
-];
-
 impl Suite for Kfdtest {
     fn name(&self) -> &'static str {
         "kfdtest"
@@ -134,7 +119,7 @@ impl Suite for Kfdtest {
     }
 
     fn on_amdgpu(&self) -> &'static [&'static str] {
-        &AMDGPU
+        &GROUPS
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {

@@ -65,6 +65,8 @@ pub struct RocmLibrary {
     targets: &'static [&'static str],
     /// Programs that run in a guest, where the processor is emulated.
     in_guest: &'static [&'static str],
+    /// The same on AMD's own driver.
+    on_amdgpu: &'static [&'static str],
     controls: &'static [Control],
 }
 
@@ -106,6 +108,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     served: false,
     targets: &["gfx900"],
     in_guest: &[],
+    on_amdgpu: &[],
     controls: &[],
 };
 
@@ -291,6 +294,7 @@ pub const ROCRTST: RocmLibrary = RocmLibrary {
     options: &["--vram", "4G"],
     targets: &["gfx900", "gfx90a", "gfx942", "gfx1030", "gfx1100"],
     in_guest: &["*"],
+    on_amdgpu: &["*"],
     ..LIBRARY
 };
 
@@ -512,6 +516,10 @@ impl Suite for RocmLibrary {
 
     fn in_guest(&self) -> &'static [&'static str] {
         self.in_guest
+    }
+
+    fn on_amdgpu(&self) -> &'static [&'static str] {
+        self.on_amdgpu
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {

@@ -118,9 +118,18 @@ impl Summary {
 impl Machine {
     /// Gets the parts, with the distribution's kernel or that of a series, and builds the programs.
     pub fn new(series: Option<&Series>) -> Result<Self> {
+        Self::of(Build::of_checks()?, series)
+    }
+
+    /// The same as released, so that times can be compared.
+    pub fn to_measure(series: Option<&Series>) -> Result<Self> {
+        Self::of(Build::Released, series)
+    }
+
+    fn of(build: Build, series: Option<&Series>) -> Result<Self> {
         let (parts, kernel) = series.map_or_else(parts::get, Series::get)?;
         let slow = if series.is_some_and(|series| series.flavor == Flavor::Debug) { SANITIZED } else { 1 };
-        let programs = Programs::build(Build::of_checks()?, &[INIT, PCI_GPU])?;
+        let programs = Programs::build(build, &[INIT, PCI_GPU])?;
         Ok(Self { parts, kernel, programs, slow })
     }
 

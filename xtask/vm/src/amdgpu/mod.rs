@@ -8,6 +8,7 @@
 //! device's account of itself. That has the last accesses, which name what a driver that hangs
 //! waits for.
 
+mod bench;
 mod calls;
 mod machine;
 pub mod others;
@@ -28,6 +29,7 @@ use vkfd_guest::{Ending, Record, Stream};
 use super::programs::{Programs, SCENARIOS};
 use super::progress::minutes;
 use super::Flavor;
+use bench::Bench;
 use machine::{Machine, Ran, Wanted};
 use series::Series;
 use xtask_base::cargo::Build;
@@ -105,6 +107,12 @@ enum Action {
         #[arg(long, value_name = "FILTER")]
         programs: Option<String>,
     },
+    /// `vkfd bench` on AMD's driver, and with --series on a driver that has batches
+    Bench {
+        /// What `vkfd bench` is given
+        #[arg(default_value = "userptr --quick", value_name = "ARGUMENTS")]
+        arguments: String,
+    },
     /// Only get QEMU and the kernel
     Setup,
 }
@@ -114,7 +122,7 @@ const INITIALIZED: &str = "Initialized amdgpu";
 /// The driver's words for a device that does not answer, and for programs' faults.
 const DRIVER_SIGNS: [&str; 4] = ["timeout", "timed out", "page fault", "failed to init"];
 /// What driver and device say of a page fault.
-const FAULT_SIGNS: [&str; 2] = ["no-retry page fault", "a program's queue has halted"];
+const FAULT_SIGNS: [&str; 2] = ["retry page fault", "a program's queue has halted"];
 /// Registers that the driver reads and the device does not model.
 const UNMODELLED: &str = "asic/unmodelled.txt";
 /// Shows the files that programs open.
@@ -152,7 +160,9 @@ impl<'a> Plan<'a> {
             None => {
                 Self { name: "all", rocminfo: true, programs: Some(""), calls: calls(), scenarios: suite("run --json") }
             }
-            Some(Action::Probe { .. } | Action::Setup) => Self { name: "probe", ..Self::default() },
+            Some(Action::Probe { .. } | Action::Bench { .. } | Action::Setup) => {
+                Self { name: "probe", ..Self::default() }
+            }
             Some(Action::Rocminfo) => Self { name: "rocminfo", rocminfo: true, ..Self::default() },
             Some(Action::Programs { filter }) => Self { name: "programs", programs: Some(filter), ..Self::default() },
             Some(Action::Scenarios { filter }) => {
@@ -183,6 +193,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
         let (parts, kernel) = series.as_ref().map_or_else(parts::get, Series::get)?;
         let (qemu, version, count) = (parts.qemu_version, kernel.version, kernel.modules.len());
         return Ok(Verdict::Clean(format!("QEMU {qemu} and Linux {version} with {count} modules are there")));
+    }
+    if let Some(Action::Bench { arguments }) = action {
+        return Bench { arguments, parameters: &args.parameters }.run(series.as_ref());
     }
     let plan = Plan::of(action);
     let mut commands = vec![(DEVICES, 60), (topology::SHOW, 60)];

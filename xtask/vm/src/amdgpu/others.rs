@@ -16,8 +16,8 @@ use super::machine::{Machine, Wanted};
 use super::series::Series;
 use super::{unmodelled, SETTLE};
 
-/// Some of them fill twice the GPU's memory.
-const MIB: u32 = 4096;
+/// Some of them fill twice the GPU's memory, and the save areas of 65 queues have 4 GB.
+const MIB: u32 = 10240;
 
 /// Runs `programs` in a guest whose kernel has the patches of `series`, if there are any.
 pub fn run(
