@@ -171,7 +171,7 @@ impl Shared {
     /// A program's queue has halted. The driver finds it by its doorbell.
     pub(crate) fn exception(&self, vmid: Vmid, queue: QueueId, exception: Exception) {
         let state = &mut *self.lock();
-        // Nobody is told of a copy engine's queue.
+        // The driver does not ask about a copy engine's queue.
         let queue = state.users.by_id(queue).filter(|queue| queue.new.engine.is_none());
         let Some(doorbell) = queue.map(|queue| queue.new.doorbell) else { return };
         let vmid = u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0);

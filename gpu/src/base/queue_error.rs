@@ -21,7 +21,7 @@ impl From<QueueError> for Stop {
     }
 }
 
-/// What a runtime is told of a queue that has halted.
+/// What the runtime learns when a queue has halted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
     /// A launch has too few or too many dimensions, or none that mean something.
