@@ -118,7 +118,9 @@ impl Engine {
                     break Exit::Yield;
                 }
             }
-            match self.compute(wave, group, world, state) {
+            let settled = state.race.as_ref().is_none_or(|race| race.is_settled(wave.index));
+            let computed = if settled { self.compute(wave, group, world, state) } else { Ok(0) };
+            match computed {
                 Ok(0) => {}
                 Ok(count) => {
                     done += count;
@@ -253,6 +255,9 @@ impl Engine {
             late.before((inst, code), race.is_none(), wave, group, world);
         }
         let exec = wave.exec();
+        if let Some(race) = &mut race {
+            race.goes_on(wave.index, exec, is_of_lanes(inst));
+        }
         if let Some(init) = &mut init {
             init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);
         }
@@ -324,6 +329,18 @@ fn plain_access<W: World>(
             None
         }
         exit => Some(Err(exit)),
+    }
+}
+
+/// Whether an instruction is done by lanes, as EXEC says.
+const fn is_of_lanes(inst: &Inst) -> bool {
+    match inst.op {
+        Op::BufferInv | Op::BufferWbl2 | Op::BufferWbinvl1 | Op::BufferWbinvl1Vol => false,
+        Op::BufferGl0Inv | Op::BufferGl1Inv => false,
+        _ => !matches!(
+            inst.format,
+            Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc | Format::Sopp | Format::Smem
+        ),
     }
 }
 

@@ -6,8 +6,13 @@
 //! that were off at a barrier are kept. They have ended, unless they access memory afterwards or
 //! come to another barrier. That is the finding: a barrier of a language is for all of them.
 //!
-//! Limits: waves and lanes that have ended are not missed, as hardware does not wait for them. Code
-//! that a compiler has copied would be two barriers; LLVM copies none.
+//! A barrier does not look at EXEC. LLVM may therefore restore EXEC behind it, and lanes that have
+//! come seem to be off. So EXEC counts only if an instruction of the lanes runs behind the barrier
+//! before EXEC changes.
+//!
+//! Limits: waves and lanes that have ended are not missed, as hardware does not wait for them. A
+//! barrier at the end of a branch says nothing of lanes. Code that a compiler has copied would be
+//! two barriers; LLVM copies none.
 
 use super::super::note::{Notes, Other, Rule};
 use super::super::seen::Seen;
@@ -25,10 +30,17 @@ struct Met {
 }
 
 /// Lanes that were off at a wave's barrier.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Off {
+    exec: u64,
     lanes: u64,
     offset: u32,
+    /// Whether EXEC at the barrier is known to have counted, or not.
+    settled: bool,
+}
+
+impl Off {
+    const NONE: Off = Off { exec: 0, lanes: 0, offset: 0, settled: true };
 }
 
 /// Of a work-group.
@@ -42,14 +54,14 @@ pub(super) struct Barriers {
 impl Barriers {
     /// Of so many waves. One wave alone waits for nobody.
     pub(super) fn new(waves: usize) -> Barriers {
-        Barriers { met: [Met::default(); 2], off: vec![Off::default(); if waves > 1 { waves } else { 0 }] }
+        Barriers { met: [Met::default(); 2], off: vec![Off::NONE; if waves > 1 { waves } else { 0 }] }
     }
 
     /// A wave has come to its barrier `number` with these lanes.
     pub(super) fn arrives(&mut self, seen: &Seen<'_>, number: u32, exec: u64, notes: &mut Notes) {
         self.continues(seen, exec, notes);
         let Some(off) = self.off.get_mut(usize::from(seen.wave)) else { return };
-        *off = Off { lanes: !exec, offset: seen.offset() };
+        *off = Off { exec, lanes: !exec, offset: seen.offset(), settled: false };
         let Some(met) = self.met.get_mut((number % 2) as usize) else { return };
         if met.number != number {
             *met = Met { number, offset: seen.offset(), wave: seen.wave };
@@ -58,9 +70,24 @@ impl Barriers {
         }
     }
 
+    /// Whether nothing is to be learned of the last barrier from a wave's next instructions.
+    pub(super) fn is_settled(&self, wave: u16) -> bool {
+        self.off.get(usize::from(wave)).is_none_or(|off| off.settled)
+    }
+
+    /// A wave's next instruction is one of its lanes, or of the wave as a whole.
+    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: bool) {
+        let Some(off) = self.off.get_mut(usize::from(wave)).filter(|off| !off.settled) else { return };
+        if exec != off.exec {
+            *off = Off::NONE;
+        }
+        off.settled |= of_lanes;
+    }
+
     /// Lanes of a wave access memory, or come to a barrier.
     pub(super) fn continues(&mut self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
-        let Some(Off { lanes, offset }) = self.off.get_mut(usize::from(seen.wave)) else { return };
+        let Some(off) = self.off.get_mut(usize::from(seen.wave)).filter(|off| off.settled) else { return };
+        let Off { lanes, offset, .. } = off;
         let missed = *lanes & exec;
         // Their next accesses say nothing more.
         *lanes &= !missed;

@@ -186,6 +186,16 @@ impl Race {
         self.comes(wave, true);
     }
 
+    /// Whether a wave's next instructions say nothing of its last barrier.
+    pub(super) fn is_settled(&self, wave: u16) -> bool {
+        self.places_of_barriers.is_settled(wave)
+    }
+
+    /// A wave's next instruction is one of its lanes, or of the wave as a whole.
+    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: bool) {
+        self.places_of_barriers.goes_on(wave, exec, of_lanes);
+    }
+
     /// Lanes of a wave access memory.
     pub(super) fn continues(&mut self, seen: &Seen<'_>, exec: u64, notes: &mut Notes) {
         self.places_of_barriers.continues(seen, exec, notes);

@@ -51,6 +51,7 @@ const RACE: &[Case] = &[
     ("flag_once", WRITTEN, Some("race/lds")),
     ("barriers", WRITTEN, Some("race/barrier")),
     ("barrier_lanes", WRITTEN, Some("race/barrier")),
+    ("barrier_branch", WRITTEN, None),
     ("barrier_ended", WRITTEN, None),
 ];
 

@@ -152,6 +152,16 @@ KERNEL barrier_lanes(global uint *in, global uint *out) {
     }
     if (ID < 100) out[ID] = value;
 }
+// All lanes come, and EXEC is restored behind the barrier: it ends a branch that all take.
+KERNEL barrier_branch(global uint *in, global uint *out) {
+    local uint all[128];
+    all[ID] = ID;
+    if (in[ID] == 0) {
+        if (ID & 1) all[ID] = 3;
+        BARRIER;
+    }
+    if (ID < 100) out[ID] = all[127 - ID];
+}
 // Lanes, and a wave, that have ended are not waited for.
 KERNEL barrier_ended(global uint *in, global uint *out) {
     local uint all[128];
