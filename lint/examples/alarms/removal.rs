@@ -17,6 +17,8 @@ pub struct Removal {
     pub fills: bool,
     /// Whether it stands between memory instructions of gfx9.
     pub clause: bool,
+    /// Whether the same wait is beside it.
+    pub double: bool,
     pub code: Vec<u8>,
 }
 
@@ -94,6 +96,10 @@ fn without(target: Target, words: &[u32], at: usize) -> Vec<u8> {
     bytes(&out)
 }
 
+fn is_same(one: &Inst, other: &Inst) -> bool {
+    (one.op, one.imm) == (other.op, other.imm)
+}
+
 /// The removals of a function's code.
 pub fn removals(target: Target, code: &[u8]) -> Vec<Removal> {
     let words = words(code);
@@ -110,7 +116,9 @@ pub fn removals(target: Target, code: &[u8]) -> Vec<Removal> {
             ["buffer_", "global_", "scratch_", "flat_", "s_load", "s_buffer"].into_iter().any(of)
         };
         let clause = target.is_gfx9() && memory(next) && memory(before);
-        let mut add = |kind, code| removals.push(Removal { at: *at, kind, next, before, fills, clause, code });
+        let same = |n: Option<usize>| n.and_then(|n| list.get(n)).is_some_and(|(_, other)| is_same(inst, other));
+        let double = same(n.checked_sub(1)) || same(Some(n + 1));
+        let mut add = |kind, code| removals.push(Removal { at: *at, kind, next, before, fills, clause, double, code });
         let imm = u32::from_ne_bytes(inst.imm.to_ne_bytes()) & 0xffff;
         match inst.op {
             Op::SWaitcnt => {
@@ -138,6 +146,11 @@ pub fn removals(target: Target, code: &[u8]) -> Vec<Removal> {
 }
 
 /// Why a removal does no harm that the checks look for, if that follows from its neighbours.
+/// An operation on two halves, or on halves that are named.
+fn is_packed(op: Op) -> bool {
+    ["v_pk_", "v_fma_mix", "v_mad_mix", "v_dot"].iter().any(|start| op.name().starts_with(start))
+}
+
 pub fn reason(removal: &Removal) -> Option<&'static str> {
     let Some(next) = removal.next else { return Some("the end") };
     let name = next.name();
@@ -150,11 +163,23 @@ pub fn reason(removal: &Removal) -> Option<&'static str> {
                 Some("a clause that may be replayed: LLVM ends it more often than there is a reason")
             }
             () if removal.next == Some(Op::SSendmsg) => Some("the message that gives registers back"),
+            () if begins("v_writelane") && removal.before.is_some_and(|op| op.name().starts_with("v_writelane")) => {
+                Some("registers that are spilled: LLVM takes the first for a write of all")
+            }
+            () if removal.before.is_some_and(is_packed) => {
+                Some("a packed operation: LLVM takes its selection of halves for one of the result")
+            }
+            () if removal.before.is_some_and(|op| op.name().starts_with("s_waitcnt")) => {
+                Some("behind a wait for a load: LLVM looks for any write")
+            }
             () => None,
         };
     }
     if removal.at == 0 {
         return Some("a function's entry");
+    }
+    if removal.double {
+        return Some("the same wait stands beside it");
     }
     if name == "s_barrier" {
         Some("a barrier: other waves see memory")

@@ -2,6 +2,7 @@
 //! Clauses that may be replayed: with XNACK, memory instructions in a row are executed again from
 //! the first that faulted, and read their registers again.
 
+use super::walk::Found;
 use crate::class::Class;
 use crate::graph::Graph;
 use crate::step::Step;
@@ -10,7 +11,7 @@ use crate::step::Step;
 const INSTRUCTIONS: usize = 5;
 
 /// An earlier instruction of the same clause that this one may not stand behind.
-pub(crate) fn overlaps(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn overlaps(graph: &Graph, at: usize) -> Option<Found> {
     let last = &graph.steps[at];
     let kinds = [Class::SMEM, Class::VECTOR_MEMORY];
     let kind = kinds.into_iter().find(|kind| last.class.intersects(*kind))?;
@@ -32,5 +33,5 @@ pub(crate) fn overlaps(graph: &Graph, at: usize) -> Option<usize> {
     let earlier = before
         .iter()
         .any(|one| before.iter().any(|other| one.writes.iter().any(|written| other.reads.touches(written))));
-    (meets && !earlier).then_some(first)
+    (meets && !earlier).then_some(Found { at: first, everywhere: true })
 }

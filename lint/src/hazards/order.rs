@@ -4,7 +4,7 @@
 
 use vkfd_isa::Op;
 
-use super::walk::Verdict;
+use super::walk::{Found, Verdict};
 use crate::class::Class;
 use crate::graph::Graph;
 use crate::register::{Register, Role, Use, EXEC, M0, VCC, VGPR};
@@ -32,7 +32,7 @@ fn waits_for_scalar_results(step: &Step) -> bool {
 
 /// gfx90a: a matrix operation of double precision between a vector operation and an access that
 /// reads its result takes the wait states away that hardware would have put there.
-pub(crate) fn dgemm_between(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn dgemm_between(graph: &Graph, at: usize) -> Option<Found> {
     let access = &graph.steps[at];
     if !access.class.intersects(Class::MEMORY) {
         return None;
@@ -53,7 +53,7 @@ pub(crate) fn dgemm_between(graph: &Graph, at: usize) -> Option<usize> {
     })
 }
 
-pub(crate) fn cmpx_permlane(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn cmpx_permlane(graph: &Graph, at: usize) -> Option<Found> {
     if !graph.steps[at].class.contains(Class::PERMLANE) {
         return None;
     }
@@ -75,7 +75,7 @@ fn touches(step: &Step, registers: Use) -> bool {
 /// Vector operations that a direct load's field can count.
 const COUNTED: u32 = 15;
 
-pub(crate) fn lds_direct_valu(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn lds_direct_valu(graph: &Graph, at: usize) -> Option<Found> {
     let load = &graph.steps[at];
     if !load.class.contains(Class::LDS_DIRECT) {
         return None;
@@ -99,7 +99,7 @@ pub(crate) fn lds_direct_valu(graph: &Graph, at: usize) -> Option<usize> {
     })
 }
 
-pub(crate) fn lds_direct_vmem(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn lds_direct_vmem(graph: &Graph, at: usize) -> Option<Found> {
     let load = &graph.steps[at];
     if !load.class.contains(Class::LDS_DIRECT) {
         return None;
@@ -129,7 +129,7 @@ fn sources(step: &Step) -> Vec<Use> {
 
 /// gfx11, waves of 64 lanes: an operation reads two sources. One was written before a scalar
 /// operation wrote EXEC, and the other behind it, all of it shortly before.
-pub(crate) fn partial_forwarding(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn partial_forwarding(graph: &Graph, at: usize) -> Option<Found> {
     let user = &graph.steps[at];
     let sources = sources(user);
     if !user.class.contains(Class::VALU) || sources.len() < 2 {
@@ -190,7 +190,7 @@ pub(crate) fn partial_forwarding(graph: &Graph, at: usize) -> Option<usize> {
 }
 
 /// gfx11: a transcendental operation's result is not forwarded to operations soon after it.
-pub(crate) fn trans_use(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn trans_use(graph: &Graph, at: usize) -> Option<Found> {
     let user = &graph.steps[at];
     if !user.class.contains(Class::VALU) {
         return None;
@@ -210,7 +210,7 @@ pub(crate) fn trans_use(graph: &Graph, at: usize) -> Option<usize> {
     })
 }
 
-pub(crate) fn wmma(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn wmma(graph: &Graph, at: usize) -> Option<Found> {
     let user = &graph.steps[at];
     if !user.class.contains(Class::WMMA) {
         return None;
@@ -230,7 +230,7 @@ pub(crate) fn wmma(graph: &Graph, at: usize) -> Option<usize> {
 
 /// gfx11, waves of 64 lanes: a scalar operation reads a register that another overwrote while a
 /// vector operation may still have read it as a mask.
-pub(crate) fn mask_write(graph: &Graph, at: usize) -> Option<usize> {
+pub(crate) fn mask_write(graph: &Graph, at: usize) -> Option<Found> {
     /// Scalar operations between write and read; farther apart they do no harm.
     const APART: u32 = 10;
     let reader = &graph.steps[at];

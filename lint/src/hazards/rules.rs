@@ -7,6 +7,7 @@
 use vkfd_isa::Target;
 
 use super::distance::{Distance, Lack};
+use super::walk::Found;
 use super::{clause, order, Near, Setting};
 use crate::class::Class;
 use crate::graph::Graph;
@@ -32,11 +33,11 @@ pub(crate) enum Test {
     /// By a count of wait states.
     Distance(Distance),
     /// By the instructions that stand between the two.
-    Order(fn(&Graph, usize) -> Option<usize>),
+    Order(fn(&Graph, usize) -> Option<Found>),
     /// The same, in waves of 64 lanes alone.
-    Order64(fn(&Graph, usize) -> Option<usize>),
+    Order64(fn(&Graph, usize) -> Option<Found>),
     /// The same, where instructions may be replayed alone.
-    Replay(fn(&Graph, usize) -> Option<usize>),
+    Replay(fn(&Graph, usize) -> Option<Found>),
 }
 
 impl Rule {
@@ -57,7 +58,8 @@ impl Rule {
             }
             Test::Order(check) | Test::Order64(check) | Test::Replay(check) => {
                 // In a loop LLVM leaves out an instruction's hazard with its own last round.
-                check(graph, at).map(|by| Near { rule: self, at, by, states: None, everywhere: by != at })
+                let Found { at: by, everywhere } = check(graph, at)?;
+                Some(Near { rule: self, at, by, states: None, everywhere: everywhere && by != at })
             }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Ways backwards through a function.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vkfd_isa::Op;
 
@@ -25,6 +25,15 @@ pub(crate) struct Hit {
     /// Wait states between: on the shortest way, and on the longest within the limit.
     pub fewest: u32,
     pub most: u32,
+}
+
+/// An instruction that conflicts with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its index.
+    pub at: usize,
+    /// Whether each way has one. LLVM looks at a block once, though ways to it differ.
+    pub everywhere: bool,
 }
 
 /// What the ways to an instruction have.
@@ -89,29 +98,44 @@ impl Graph {
         u32::from(taken && other && conditional)
     }
 
-    /// Whether a search that keeps a state finds something on a way to `from`, and where.
+    /// What a search that keeps a state finds on the ways to `from`.
     pub fn search<S: Clone>(
         &self,
         from: usize,
         state: S,
         mut look: impl FnMut(&mut S, &Step) -> Verdict,
-    ) -> Option<usize> {
-        let mut entered = BTreeSet::new();
-        let mut ways = vec![(self.block_of[from], from, state)];
-        'ways: while let Some((block, end, mut state)) = ways.pop() {
+    ) -> Option<Found> {
+        let mut found = None;
+        let mut everywhere = true;
+        let mut ways = vec![(from, state, vec![self.block_of[from]])];
+        let mut followed = 0;
+        'ways: while let Some((end, mut state, path)) = ways.pop() {
+            let Some(&block) = path.last() else { continue };
             for at in (self.blocks[block].first..end).rev() {
                 match look(&mut state, &self.steps[at]) {
                     Verdict::Go => {}
-                    Verdict::Found => return Some(at),
-                    Verdict::Ended => continue 'ways,
+                    Verdict::Found => {
+                        found = found.or(Some(at));
+                        continue 'ways;
+                    }
+                    Verdict::Ended => {
+                        everywhere = false;
+                        continue 'ways;
+                    }
                 }
             }
+            followed += 1;
+            if followed > WAYS || self.blocks[block].before.is_empty() {
+                everywhere = false;
+                continue;
+            }
             for &before in &self.blocks[block].before {
-                if entered.insert(before) {
-                    ways.push((before, self.blocks[before].end, state.clone()));
+                if !path[1..].contains(&before) {
+                    let path = path.iter().copied().chain([before]).collect();
+                    ways.push((self.blocks[before].end, state.clone(), path));
                 }
             }
         }
-        None
+        found.map(|at| Found { at, everywhere })
     }
 }
