@@ -256,7 +256,7 @@ impl Engine {
         }
         let exec = wave.exec();
         if let Some(race) = &mut race {
-            race.goes_on(wave.index, exec, is_of_lanes(inst));
+            race.goes_on(wave.index, exec, reads_exec(inst));
         }
         if let Some(init) = &mut init {
             init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);
@@ -332,15 +332,17 @@ fn plain_access<W: World>(
     }
 }
 
-/// Whether an instruction is done by lanes, as EXEC says.
-const fn is_of_lanes(inst: &Inst) -> bool {
+/// Whether an instruction is done by lanes, as EXEC says, or begins a branch for some of them. What
+/// ends a branch is neither.
+fn reads_exec(inst: &Inst) -> bool {
     match inst.op {
         Op::BufferInv | Op::BufferWbl2 | Op::BufferWbinvl1 | Op::BufferWbinvl1Vol => false,
         Op::BufferGl0Inv | Op::BufferGl1Inv => false,
-        _ => !matches!(
-            inst.format,
-            Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc | Format::Sopp | Format::Smem
-        ),
+        _ => match inst.format {
+            Format::Sop1 => inst.op.name().contains("saveexec"),
+            Format::Sop2 | Format::Sopk | Format::Sopc | Format::Sopp | Format::Smem => false,
+            _ => true,
+        },
     }
 }
 
