@@ -7,8 +7,8 @@
 //! come to another barrier. That is the finding: a barrier of a language is for all of them.
 //!
 //! A barrier does not look at EXEC. LLVM may therefore restore EXEC behind it, and lanes that have
-//! come seem to be off. So EXEC counts only if an instruction of the lanes runs behind the barrier
-//! before EXEC changes.
+//! come seem to be off. So EXEC counts only if an instruction of the lanes, or the beginning of a
+//! branch, follows before EXEC changes.
 //!
 //! Limits: waves and lanes that have ended are not missed, as hardware does not wait for them. A
 //! barrier at the end of a branch says nothing of lanes. Code that a compiler has copied would be
