@@ -177,7 +177,7 @@ impl Shared {
         let vmid = u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0);
         let (client, source, data) = exceptions::told(exception, doorbell);
         let pasid = state.pasid(vmid, false);
-        self.raise(state, &Interrupt { client, source, ring: 0, vmid, mmhub: false, pasid, data });
+        self.raise(state, &Interrupt { client, source, ring: exceptions::RING, vmid, mmhub: false, pasid, data });
     }
 
     /// A page fault, of a program's queue or of a ring.

@@ -7,6 +7,7 @@
 //! doorbell among its process's. The layouts are those that kfd_int_process_v9.c reads.
 
 use crate::interrupts::{client, source};
+use crate::queues::hqd::HqdId;
 use crate::registers::Dword;
 use vkfd_gpu::Exception;
 
@@ -17,6 +18,10 @@ const DOORBELLS: u32 = 1024;
 /// A message that an instruction has sent, from the handler of traps.
 const INSTRUCTION: u32 = 1 << 26;
 const PRIVILEGED: u32 = 1 << 13;
+
+/// KFD's first hardware queue. The driver takes other numbers for its own rings, and fails their
+/// jobs.
+pub(crate) const RING: u8 = HqdId { me: 1, pipe: 0, queue: 2 }.ring();
 
 /// The number of an exception, and whether it is a wave's.
 const fn number(exception: Exception) -> (u32, bool) {

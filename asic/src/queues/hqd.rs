@@ -28,7 +28,7 @@ impl HqdId {
     }
 
     /// Its number as interrupts have it.
-    pub fn ring(self) -> u8 {
+    pub const fn ring(self) -> u8 {
         self.me << 2 | self.pipe | self.queue << 4
     }
 }

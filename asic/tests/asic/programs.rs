@@ -281,7 +281,7 @@ fn a_packet_that_is_none_is_an_exception_of_its_queue() {
     rig.doorbell(DOORBELL + 2 * 7, 2);
     rig.until("the interrupt comes", || rig.word(IH_WPTR) == 32);
     let entry = rig.entry(0);
-    assert_eq!(entry[0], u32::from(client::GRBM_CP) | u32::from(source::BAD_OPCODE) << 8 | 3 << 24);
+    assert_eq!(entry[0], u32::from(client::GRBM_CP) | u32::from(source::BAD_OPCODE) << 8 | 0x24 << 16 | 3 << 24);
     // EC_QUEUE_PACKET_RESERVED, and the doorbell.
     assert_eq!((entry[3], entry[4]), (0x8003, 19 << 10 | 7));
 }

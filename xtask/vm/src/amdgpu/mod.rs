@@ -121,8 +121,9 @@ enum Action {
 const INITIALIZED: &str = "Initialized amdgpu";
 /// The driver's words for a device that does not answer, and for programs' faults.
 const DRIVER_SIGNS: [&str; 4] = ["timeout", "timed out", "page fault", "failed to init"];
-/// What driver and device say of a page fault.
-const FAULT_SIGNS: [&str; 2] = ["retry page fault", "a program's queue has halted"];
+/// What driver and device say of programs' faults.
+const FAULT_SIGNS: [&str; 4] =
+    ["retry page fault", "a program's queue has halted", "Illegal opcode in command stream", "sq_intr: error"];
 /// Registers that the driver reads and the device does not model.
 const UNMODELLED: &str = "asic/unmodelled.txt";
 /// Shows the files that programs open.
