@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vkfd_client::{Client, DevKfd, Embedded, Errno, Machine, Transport};
+use vkfd_client::{Client, DevKfd, Embedded, Machine, Transport};
 use vkfd_driver::os::fault_injection;
 
 use crate::verdict::Stop;
@@ -77,13 +77,10 @@ impl Host {
             },
         };
         if xnack {
-            let cannot = || Stop::Skip("the GPUs cannot retry page faults".into());
-            match (self, client.set_xnack(true)) {
-                // AMD's driver shows it by this call alone.
-                (Self::Stock(_), Err(error)) if error.errno() == Some(Errno::PERM) => return Err(cannot()),
-                (Self::InProcess(_) | Self::Device(_), _) if !client.caps().xnack => return Err(cannot()),
-                (_, set) => set?,
+            if !client.caps().xnack {
+                return Err(Stop::Skip("the GPUs cannot retry page faults".into()));
             }
+            client.set_xnack(true)?;
         }
         Ok(client)
     }

@@ -83,10 +83,9 @@ impl WorldSpec {
         (self.sabotage == Switches::NONE).then(|| options.join(" "))
     }
 
-    /// AMD's driver has no options that could make it so. Its memory is private by itself.
+    /// AMD's driver has no options that could make it so.
     fn of_stock(&self) -> Result<(), Stop> {
-        let options = Self { device_memory: device_memory::Kind::Coherent, ..*self }.module_options();
-        if options.is_none_or(|options| !options.is_empty()) {
+        if self.module_options().is_none_or(|options| !options.is_empty()) {
             return Err(Stop::Skip("needs an option of vkfd's driver".into()));
         }
         Ok(())
