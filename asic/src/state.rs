@@ -5,7 +5,7 @@ use crate::host::Host;
 use crate::interrupts::{client, source, Interrupt, InterruptRing};
 use crate::queues::exceptions;
 use crate::queues::hqd::{Hqd, HqdId};
-use crate::queues::user::{space, Key, Users, VMIDS};
+use crate::queues::user::{number, space, Key, Users, VMIDS};
 use crate::registers::file::RegisterFile;
 use crate::registers::hub::{gfxhub, mmhub};
 use crate::registers::system::osssys;
@@ -155,8 +155,7 @@ impl Shared {
     /// A program's queue signals an event.
     pub(crate) fn event(&self, vmid: Vmid, queue: QueueId, event: u32) {
         let state = &mut *self.lock();
-        let mmhub = vmid.0 >= VMIDS.into();
-        let own = u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0);
+        let (own, mmhub) = number(vmid);
         let engine = state.users.by_id(queue).and_then(|queue| queue.new.engine);
         let (client, source, ring) = match engine.and_then(|engine| client::SDMA.get(engine)) {
             // The number of the driver's own ring is 0.
@@ -174,7 +173,7 @@ impl Shared {
         // The driver does not ask about a copy engine's queue.
         let queue = state.users.by_id(queue).filter(|queue| queue.new.engine.is_none());
         let Some(doorbell) = queue.map(|queue| queue.new.doorbell) else { return };
-        let vmid = u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0);
+        let (vmid, _) = number(vmid);
         let (client, source, data) = exceptions::told(exception, doorbell);
         let pasid = state.pasid(vmid, false);
         self.raise(state, &Interrupt { client, source, ring: exceptions::RING, vmid, mmhub: false, pasid, data });
@@ -186,8 +185,7 @@ impl Shared {
         const WRITE: u32 = 0x20;
         const RETRY: u32 = 0x80;
         let state = &mut *self.lock();
-        let mmhub = fault.vmid.0 >= VMIDS.into();
-        let vmid = u8::try_from(fault.vmid.0 % u32::from(VMIDS)).unwrap_or(0);
+        let (vmid, mmhub) = number(fault.vmid);
         let write = fault.access == Access::Write;
         let slot = if fault.retry {
             // More than there are threads that can wait. The driver's answer has ten bits.

@@ -38,7 +38,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let arena = shape.arena()?;
     let mut samples = Samples::default();
     let mut strategies = rig.strategies();
-    match rig.first_seat(&[Subject::Batch, Subject::Contiguous])?.client.measure_pin(&arena.ranges) {
+    match rig.any_seat()?.client.measure_pin(&arena.ranges) {
         Ok(_) => strategies.push(Subject::Pin),
         Err(error) => {
             report.head.leave_out("the whole job with pinned pages", peer::not_measured(Subject::Pin, &error))

@@ -36,7 +36,7 @@ pub fn run(rig: &mut Rig, plan: &Plan, report: &mut Report, progress: &Progress)
     let shape = Shape::grid((ranges, MAIN.1));
     let arena = shape.arena()?;
     let there = rig.strategies();
-    let seat = rig.first_seat(&[Subject::Batch, Subject::Contiguous])?;
+    let seat = rig.any_seat()?;
     let mut buffers = Vec::new();
     for subject in SUBJECTS {
         if subject == Subject::Batch && !there.contains(&subject) {

@@ -38,8 +38,6 @@ pub struct Seat {
     compute: ComputeQueue,
     copy: CopyQueue,
     out: Buffer,
-    /// Whether the driver counts its restores.
-    counts: bool,
 }
 
 /// What is measured.
@@ -94,15 +92,14 @@ impl Rig {
         seat.and_then(Option::as_mut).context("this subject does not use the driver")
     }
 
-    /// The seat of the first of `subjects` that there is.
+    /// The seat of the batch, or of one range where the driver has no batch.
     ///
     /// # Errors
     ///
-    /// When there is none of them.
-    pub fn first_seat(&mut self, subjects: &[Subject]) -> Result<&mut Seat> {
-        let there = self.strategies();
-        let subject = subjects.iter().copied().find(|subject| there.contains(subject));
-        self.seat(subject.context("this driver has none of these strategies")?)
+    /// When there is neither.
+    pub fn any_seat(&mut self) -> Result<&mut Seat> {
+        let has_batch = self.strategies().contains(&Subject::Batch);
+        self.seat(if has_batch { Subject::Batch } else { Subject::Contiguous })
     }
 
     /// Whether the driver counts invalidations, restores, and what it holds for an object.
@@ -219,8 +216,7 @@ impl Seat {
         let compute = ComputeQueue::new(&client, gpu)?;
         let copy = CopyQueue::new(&client, gpu)?;
         let out = client.alloc(&AllocOptions::gtt(vkfd_client::PAGE))?;
-        let counts = client.caps().vkfd;
-        Ok(Self { client, strategy, compute, copy, out, counts })
+        Ok(Self { client, strategy, compute, copy, out })
     }
 
     /// Registers memory, without mapping it.
@@ -303,7 +299,7 @@ impl Seat {
     ///
     /// What the query failed with.
     pub fn restores(&mut self) -> Result<Option<u64>> {
-        if !self.counts {
+        if !self.client.caps().vkfd {
             self.work()?;
             return Ok(Some(0));
         }
@@ -319,7 +315,7 @@ impl Seat {
     ///
     /// When it does not happen.
     pub fn restored(&mut self, before: u64) -> Result<Instant> {
-        if !self.counts {
+        if !self.client.caps().vkfd {
             self.work()?;
             return Ok(Instant::now());
         }

@@ -144,7 +144,7 @@ fn sample(rig: &mut Rig, place: &Place, subject: Subject) -> Result<Result<Times
             Ok(rings) => rings.cycle(&place.arena.ranges).map(pair).map_err(|error| format!("io_uring: {error}")),
         },
         Subject::Fault | Subject::FaultContiguous | Subject::FaultBare | Subject::Pin => {
-            let client = &rig.first_seat(&[Subject::Batch, Subject::Contiguous])?.client;
+            let client = &rig.any_seat()?.client;
             let ranges = &place.arena.ranges;
             let took = match subject {
                 Subject::Pin => client.measure_pin(ranges),

@@ -82,6 +82,11 @@ pub(crate) fn space(vmid: u8, mmhub: bool) -> Vmid {
     Vmid(u32::from(vmid % VMIDS) + if mmhub { u32::from(VMIDS) } else { 0 })
 }
 
+/// The VMID without its hub, and whether that is the copy engines'.
+pub(crate) fn number(vmid: Vmid) -> (u8, bool) {
+    (u8::try_from(vmid.0 % u32::from(VMIDS)).unwrap_or(0), vmid.0 >= VMIDS.into())
+}
+
 /// All queues.
 #[derive(Default)]
 pub(crate) struct Users {

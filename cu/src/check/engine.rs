@@ -256,7 +256,7 @@ impl Engine {
         }
         let exec = wave.exec();
         if let Some(race) = &mut race {
-            race.goes_on(wave.index, exec, reads_exec(inst));
+            race.goes_on(wave.index, exec, || reads_exec(inst));
         }
         if let Some(init) = &mut init {
             init.before(&seen, inst, wave, group, &mut self.init, &mut self.notes);

@@ -145,12 +145,12 @@ pub fn removals(target: Target, code: &[u8]) -> Vec<Removal> {
     removals
 }
 
-/// Why a removal does no harm that the checks look for, if that follows from its neighbours.
 /// An operation on two halves, or on halves that are named.
 fn is_packed(op: Op) -> bool {
     ["v_pk_", "v_fma_mix", "v_mad_mix", "v_dot"].iter().any(|start| op.name().starts_with(start))
 }
 
+/// Why a removal does no harm that the checks look for, if that follows from its neighbours.
 pub fn reason(removal: &Removal) -> Option<&'static str> {
     let Some(next) = removal.next else { return Some("the end") };
     let name = next.name();

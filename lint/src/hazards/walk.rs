@@ -52,23 +52,46 @@ impl Graph {
     /// behind an instruction for which `ends` is true.
     pub fn nearest(&self, from: usize, limit: u32, hit: impl Fn(&Step) -> bool, ends: impl Fn(&Step) -> bool) -> Hits {
         let mut hits: BTreeMap<usize, Hit> = BTreeMap::new();
+        let look = |states: &mut u32, at: usize, step: &Step| {
+            if hit(step) {
+                let found = hits.entry(at).or_insert(Hit { at, fewest: *states, most: *states });
+                found.fewest = found.fewest.min(*states);
+                found.most = found.most.max(*states);
+                return Verdict::Found;
+            }
+            *states += step.states();
+            if *states >= limit || ends(step) {
+                Verdict::Ended
+            } else {
+                Verdict::Go
+            }
+        };
+        let on_all = self.follow(from, 0, look, |states, before, block| *states += self.branches(before, block));
+        Hits { hits: hits.into_values().collect(), on_all }
+    }
+
+    /// Follows the ways to `from` backwards, each with a state. `look` gets an instruction, and
+    /// `enter` a block and the one behind it. Whether each way has what `look` finds.
+    fn follow<S: Clone>(
+        &self,
+        from: usize,
+        state: S,
+        mut look: impl FnMut(&mut S, usize, &Step) -> Verdict,
+        enter: impl Fn(&mut S, usize, usize),
+    ) -> bool {
         let mut on_all = true;
-        let mut ways = vec![(from, 0, vec![self.block_of[from]])];
+        let mut ways = vec![(from, state, vec![self.block_of[from]])];
         let mut followed = 0;
-        'ways: while let Some((end, mut states, path)) = ways.pop() {
+        'ways: while let Some((end, mut state, path)) = ways.pop() {
             let Some(&block) = path.last() else { continue };
             for at in (self.blocks[block].first..end).rev() {
-                let step = &self.steps[at];
-                if hit(step) {
-                    let found = hits.entry(at).or_insert(Hit { at, fewest: states, most: states });
-                    found.fewest = states.min(found.fewest);
-                    found.most = states.max(found.most);
-                    continue 'ways;
-                }
-                states += step.states();
-                if states >= limit || ends(step) {
-                    on_all = false;
-                    continue 'ways;
+                match look(&mut state, at, &self.steps[at]) {
+                    Verdict::Go => {}
+                    Verdict::Found => continue 'ways,
+                    Verdict::Ended => {
+                        on_all = false;
+                        continue 'ways;
+                    }
                 }
             }
             followed += 1;
@@ -79,13 +102,14 @@ impl Graph {
             for &before in &self.blocks[block].before {
                 // Back to the first block is a way; twice through another is none.
                 if !path[1..].contains(&before) {
-                    let states = states + self.branches(before, block);
+                    let mut state = state.clone();
+                    enter(&mut state, before, block);
                     let path = path.iter().copied().chain([before]).collect();
-                    ways.push((self.blocks[before].end, states, path));
+                    ways.push((self.blocks[before].end, state, path));
                 }
             }
         }
-        Hits { hits: hits.into_values().collect(), on_all }
+        on_all
     }
 
     /// Wait states that LLVM counts between two blocks, beside the instructions on the way. Behind
@@ -106,36 +130,14 @@ impl Graph {
         mut look: impl FnMut(&mut S, &Step) -> Verdict,
     ) -> Option<Found> {
         let mut found = None;
-        let mut everywhere = true;
-        let mut ways = vec![(from, state, vec![self.block_of[from]])];
-        let mut followed = 0;
-        'ways: while let Some((end, mut state, path)) = ways.pop() {
-            let Some(&block) = path.last() else { continue };
-            for at in (self.blocks[block].first..end).rev() {
-                match look(&mut state, &self.steps[at]) {
-                    Verdict::Go => {}
-                    Verdict::Found => {
-                        found = found.or(Some(at));
-                        continue 'ways;
-                    }
-                    Verdict::Ended => {
-                        everywhere = false;
-                        continue 'ways;
-                    }
-                }
+        let look = |state: &mut S, at: usize, step: &Step| {
+            let verdict = look(state, step);
+            if verdict == Verdict::Found {
+                found.get_or_insert(at);
             }
-            followed += 1;
-            if followed > WAYS || self.blocks[block].before.is_empty() {
-                everywhere = false;
-                continue;
-            }
-            for &before in &self.blocks[block].before {
-                if !path[1..].contains(&before) {
-                    let path = path.iter().copied().chain([before]).collect();
-                    ways.push((self.blocks[before].end, state.clone(), path));
-                }
-            }
-        }
+            verdict
+        };
+        let everywhere = self.follow(from, state, look, |_, _, _| {});
         found.map(|at| Found { at, everywhere })
     }
 }

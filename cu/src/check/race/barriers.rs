@@ -76,12 +76,12 @@ impl Barriers {
     }
 
     /// A wave's next instruction is one of its lanes, or of the wave as a whole.
-    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: bool) {
+    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: impl FnOnce() -> bool) {
         let Some(off) = self.off.get_mut(usize::from(wave)).filter(|off| !off.settled) else { return };
         if exec != off.exec {
             *off = Off::NONE;
         }
-        off.settled |= of_lanes;
+        off.settled = off.settled || of_lanes();
     }
 
     /// Lanes of a wave access memory, or come to a barrier.

@@ -192,7 +192,7 @@ impl Race {
     }
 
     /// A wave's next instruction is one of its lanes, or of the wave as a whole.
-    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: bool) {
+    pub(super) fn goes_on(&mut self, wave: u16, exec: u64, of_lanes: impl FnOnce() -> bool) {
         self.places_of_barriers.goes_on(wave, exec, of_lanes);
     }
 
