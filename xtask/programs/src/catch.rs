@@ -5,6 +5,9 @@
 //! `<OverallResult success="..."/>` when it has ended. In between are expressions that did not hold
 //! and exceptions, and at the end the case's output. A case with a beginning and no end took the
 //! program with it, and the XML ends there.
+//!
+//! A program may print between these elements whatever it likes. A `&` of its own is text, and
+//! reading goes on at the line behind one that is no XML.
 
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
@@ -54,12 +57,17 @@ impl Case {
 
 /// Cases in the order in which they began, with their outcome; none for one that has not ended.
 pub fn cases(xml: &str) -> Vec<(String, Option<Outcome>)> {
-    let mut reader = Reader::from_str(xml);
-    // A program that crashed has closed nothing.
-    reader.config_mut().check_end_names = false;
+    let reader = |xml| {
+        let mut reader = Reader::from_str(xml);
+        // A program that crashed has closed nothing.
+        reader.config_mut().check_end_names = false;
+        reader.config_mut().allow_dangling_amp = true;
+        reader
+    };
+    let (mut rest, mut from) = (xml, reader(xml));
     let (mut cases, mut elements): (Vec<Case>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     loop {
-        match reader.read_event() {
+        match from.read_event() {
             Ok(Event::Start(tag)) => {
                 begin(&tag, &mut cases);
                 elements.push((name(&tag), String::new()));
@@ -77,7 +85,13 @@ pub fn cases(xml: &str) -> Vec<(String, Option<Outcome>)> {
                     case.texts.push(text);
                 }
             }
-            Ok(Event::Eof) | Err(_) => break,
+            Ok(Event::Eof) => break,
+            Err(_) => {
+                let at = usize::try_from(from.error_position()).unwrap_or(usize::MAX);
+                let Some((_, behind)) = rest.get(at..).and_then(|rest| rest.split_once('\n')) else { break };
+                rest = behind;
+                from = reader(rest);
+            }
             Ok(_) => {}
         }
     }
@@ -143,6 +157,8 @@ mod tests {
 
     const XML: &str = r#"<Catch name="p"><Group name="p">
       <TestCase name="Unit_one - int" tags="[a]" filename="x.cc" line="1">
+TRACE: hipMalloc(&A, 100) <- here
+1 < 2 && <!x
         <Section name="s"><OverallResults successes="1" failures="0" expectedFailures="0"/></Section>
         <OverallResult success="true"/>
       </TestCase>
