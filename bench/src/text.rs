@@ -110,6 +110,9 @@ pub fn tail(head: &Head, out: &mut String) {
 
 /// Whether a target was met, and how sure that is.
 pub fn verdict(head: &Head, goal: &Goal) -> &'static str {
+    if goal.measured.is_none() {
+        return "not known";
+    }
     match (goal.met, goal.measured.is_some_and(Spread::disagrees), head.doubt().is_some()) {
         (true, false, _) => "met",
         (true, true, _) => "met, but the rounds disagree",
