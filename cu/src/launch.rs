@@ -16,6 +16,7 @@
 //! | `schedule` | in which order groups and waves run |
 //! | `units` | a GPU's compute units: where each is, and what they have room for |
 //! | `residency` | the part of them that all launches under way have taken |
+//! | `section` | the accesses between two barriers |
 //! | `spare` | registers of waves that have ended, for the next ones |
 //!
 //! Limits: no TG_SPLIT, no cluster launches, no saved waves. A runtime's trap handler is not
@@ -27,6 +28,7 @@ mod grid;
 mod program;
 mod residency;
 mod schedule;
+mod section;
 mod spare;
 mod units;
 mod workgroup;
@@ -38,6 +40,7 @@ pub use program::{LaunchError, Program};
 pub use residency::Residency;
 pub(crate) use schedule::Choices;
 pub use schedule::{Schedule, UnknownSchedule};
+pub use section::Section;
 pub use spare::free_spare;
 pub use units::Units;
 pub use workgroup::{Cause, Engine, Turn, Workgroup};

@@ -361,6 +361,11 @@ impl launch::Engine for Engine {
         exit
     }
 
+    // Waves stay side by side, as on hardware.
+    fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> launch::Section {
+        launch::Section::UNKNOWN
+    }
+
     fn decode(&mut self) {
         self.fast.decode();
         self.renew();

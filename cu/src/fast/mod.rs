@@ -83,9 +83,11 @@ mod region;
 mod rest;
 #[cfg(target_arch = "x86_64")]
 mod rings;
+mod run;
 mod saturate;
 mod scalar;
 mod seam;
+mod section;
 mod shift64;
 mod simd;
 mod special;
@@ -102,6 +104,7 @@ mod wmma;
 
 use crate::exit::Exit;
 use crate::group::Group;
+use crate::launch::Section;
 use crate::reference;
 use crate::wave::Wave;
 use crate::world::{Detour, World};
@@ -113,11 +116,13 @@ use code::Code;
 use constants::Constants;
 use layout::{Grain, Layout};
 pub(crate) use piece::Piece;
+use run::{run_block, End};
 use seam::Seam;
+use section::Sections;
 use std::collections::HashMap;
 use std::sync::Arc;
-use step::{Cx, Flow, Step};
-use vkfd_isa::{Format, Inst, Op, Target};
+use step::Cx;
+use vkfd_isa::{Op, Target};
 use vkfd_sabotage::{Switch, Switches};
 
 /// Blocks that are found without hashing.
@@ -158,6 +163,7 @@ struct Blocks {
 pub struct Engine {
     blocks: Blocks,
     cache: Cache,
+    sections: Sections,
     /// The opening of the gate within which the cache and the blocks were used last.
     opening: Option<u64>,
     /// It runs pieces alone.
@@ -347,6 +353,7 @@ impl Engine {
         let mut engine = Engine {
             blocks,
             cache: Cache::new(),
+            sections: Sections::new(),
             opening: None,
             plain: false,
             #[cfg(debug_assertions)]
@@ -591,102 +598,16 @@ impl Engine {
     }
 }
 
-/// How a block was left.
-enum End {
-    /// To the wave's program counter.
-    Jump,
-    /// There, too, but its last instruction was the reference engine's, and may have changed
-    /// anything.
-    Slow,
-    Exit(Exit),
-}
-
-/// Runs a block, and leaves the wave's program counter at the next one. `done` counts its
-/// instructions.
-fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
-    cx.pc = block.pc;
-    let mut step = block.steps.as_ptr();
-    // Rounds that a region has done before the one in which something else happens.
-    let rounds = |cx: &Cx| block.insts.len() as u64 * u64::from(cx.rounds - 1);
-    loop {
-        // SAFETY: the block was built for this processor and for waves with as many registers as
-        // this one. Its last step jumps, so that there is one after every other.
-        let flow = unsafe { ((*step).run)(&*step, cx) };
-        if flow == Flow::Jump {
-            *done += block.insts.len() as u64 * u64::from(cx.rounds);
-            cx.wave.pc = cx.next;
-            return End::Jump;
-        }
-        // SAFETY: a step of the block: handlers that return otherwise have said which.
-        let here = unsafe { &*cx.at };
-        match flow {
-            Flow::Jump => {}
-            Flow::Next => step = here.next,
-            Flow::Slow => {
-                if let Some(exec) = cx.saved.take() {
-                    cx.wave.set_pair(vkfd_isa::Operand::EXEC, exec);
-                }
-                if let Some(undo) = here.undo {
-                    undo.put_back(cx);
-                }
-                let Some(inst) = block.insts.get(here.inst as usize) else { return End::Slow };
-                cx.wave.pc = block.pc.wrapping_add(here.offset.into());
-                #[cfg(debug_assertions)]
-                cx.slow.push(inst.op);
-                cx.world.detour(inst.op, detour(here, inst, cx));
-                let result = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world));
-                if let Err(exit) = result {
-                    *done += rounds(cx)
-                        + u64::from(here.inst)
-                        + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
-                    return End::Exit(exit);
-                }
-                if here.inst as usize + 1 == block.insts.len() {
-                    *done += rounds(cx) + block.insts.len() as u64;
-                    return End::Slow;
-                }
-                // Some of these take microseconds, and a block may have many.
-                if cx.world.wanted() {
-                    *done += rounds(cx) + u64::from(here.inst) + 1;
-                    return End::Jump;
-                }
-                cx.refresh();
-                // The steps after this instruction's; the last step belongs to none.
-                step = cx.at;
-                // SAFETY: as above.
-                while unsafe { (*step).inst } == here.inst {
-                    // SAFETY: as above.
-                    step = unsafe { (*step).next };
-                }
-            }
-            Flow::Exit => {
-                *done += rounds(cx) + u64::from(here.inst) + 1;
-                cx.wave.pc = block.pc.wrapping_add(u64::from(here.offset + here.bytes));
-                return End::Exit(cx.exit);
-            }
-        }
-    }
-}
-
-/// Why a step's instruction is the reference engine's.
-fn detour(step: &Step, inst: &Inst, cx: &Cx) -> Detour {
-    let is_memory = matches!(
-        inst.format,
-        Format::Smem | Format::Ds | Format::Flat | Format::Global | Format::Scratch | Format::Mubuf | Format::Mtbuf
-    );
-    if step.is_left {
-        Detour::NoHandler
-    } else if is_memory {
-        Detour::Access
-    } else if cx.plain {
-        Detour::Value
-    } else {
-        Detour::Mode
-    }
-}
-
 impl crate::launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         Engine::run(self, wave, group, world, budget)
+    }
+
+    fn section<W: World>(&mut self, wave: &Wave, world: &mut W) -> Section {
+        let Engine { blocks, sections, .. } = self;
+        if blocks.sabotage.has(Switch::AheadOfBarrier) {
+            return Section::NONE;
+        }
+        sections.at(world, Layout::of(wave, Grain::Whole), wave.pc, blocks.made)
     }
 }

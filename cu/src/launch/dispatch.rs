@@ -324,6 +324,7 @@ impl Drop for Dispatch {
 mod tests {
     use super::super::grid::tests::launch;
     use super::super::grid::{Scratch, Sizes};
+    use super::super::section::Section;
     use super::super::workgroup::tests::{Toy, Void};
     use super::super::workgroup::{Engine, Turn};
     use super::*;
@@ -562,6 +563,10 @@ mod tests {
                 wave.pc += 1;
             }
             Exit::Yield
+        }
+
+        fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> Section {
+            Section::UNKNOWN
         }
     }
 

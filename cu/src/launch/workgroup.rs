@@ -14,12 +14,14 @@
 //! more. Hardware does so all the time, and some programs depend on it. In rocSOLVER's inverse
 //! iteration and its Jacobi method all waves read LDS after a barrier. The first writes there again
 //! without another barrier, but only after a round trip to memory, or some hundred instructions
-//! later.
+//! later. Waves whose code up to the next barriers does not show their order
+//! ([`Section::shows_order`]) run there one after the other: each enters the engine once.
 //!
 //! A [`Schedule`](super::Schedule) of random order has an order of its own for each round, and lets
 //! a wave run 1 to 512 instructions at a time.
 
 use super::schedule::{Choices, Order};
+use super::section::Section;
 use super::spare;
 use crate::exit::{Exit, Refusal, Stop};
 use crate::group::{Group, Place};
@@ -30,6 +32,9 @@ use crate::world::World;
 pub trait Engine {
     /// Runs `wave` for about `budget` instructions, within the gate.
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit;
+
+    /// The accesses that `wave` may make before its next barrier. The gate is open.
+    fn section<W: World>(&mut self, wave: &Wave, world: &mut W) -> Section;
 
     /// Decodes what the last run asked for ([`Exit::Decode`]), outside of the gate.
     fn decode(&mut self) {}
@@ -252,6 +257,13 @@ impl Workgroup {
         turn
     }
 
+    /// Whether waves that leave a barrier may see how far others are, before their next one.
+    fn shows_order<E: Engine, W: World>(&self, engine: &mut E, world: &mut W, gate: &Gate) -> bool {
+        let ready = || self.waves.iter().zip(&self.progress).filter(|(_, progress)| progress.state == State::Ready);
+        let mut read = || ready().fold(Section::NONE, |all, (wave, _)| all.and(engine.section(wave, world)));
+        ready().nth(1).is_some() && (!gate.0 || read().shows_order())
+    }
+
     fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {
         let budget = self.choices.as_mut().map_or(budget, |choices| budget.min(choices.power(LONGEST_TURN)));
         // Waves that have used up their budget, or sleep, do not run again in this turn.
@@ -334,7 +346,7 @@ impl Workgroup {
                 for progress in self.progress.iter_mut().filter(|progress| progress.state == State::Barrier) {
                     progress.state = State::Ready;
                 }
-                self.side_by_side = if self.waves.len() > 1 { 0 } else { SIDE_BY_SIDE };
+                self.side_by_side = if self.shows_order(engine, world, gate) { 0 } else { SIDE_BY_SIDE };
             } else if !ran {
                 return Turn::More { waiting: !worked };
             }
@@ -365,6 +377,10 @@ pub(super) mod tests {
     impl<F: FnMut(&mut Wave, &mut Group) -> Exit> Engine for Toy<F> {
         fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, _: &mut W, _: u32) -> Exit {
             (self.0)(wave, group)
+        }
+
+        fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> Section {
+            Section::UNKNOWN
         }
     }
 
@@ -460,6 +476,10 @@ pub(super) mod tests {
             }
         }
 
+        fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> Section {
+            Section::UNKNOWN
+        }
+
         fn decode(&mut self) {
             self.decoded = true;
         }
@@ -532,6 +552,10 @@ pub(super) mod tests {
         fn run<W: World>(&mut self, _: &mut Wave, _: &mut Group, world: &mut W, _: u32) -> Exit {
             world.retired(self.0.next().unwrap_or(0));
             Exit::Sleep
+        }
+
+        fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> Section {
+            Section::UNKNOWN
         }
     }
 

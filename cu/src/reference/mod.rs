@@ -54,7 +54,7 @@ mod wmma;
 
 use crate::exit::{Exit, Refusal};
 use crate::group::Group;
-use crate::launch::Engine;
+use crate::launch::{Engine, Section};
 use crate::wave::Wave;
 use crate::world::{Access, World};
 use fidelity::{fidelity, Fidelity};
@@ -171,6 +171,10 @@ pub struct Reference;
 impl Engine for Reference {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         run(wave, group, world, budget)
+    }
+
+    fn section<W: World>(&mut self, _: &Wave, _: &mut W) -> Section {
+        Section::UNKNOWN
     }
 }
 

@@ -16,6 +16,7 @@ mod memory;
 mod modes;
 mod past;
 mod rings;
+mod sections;
 mod silicon;
 mod stored;
 mod sums;

@@ -10,7 +10,7 @@ use crate::state::profile::Profile;
 use crate::state::shared::Shared;
 use std::sync::Arc;
 use vkfd_cu::reference::Reference;
-use vkfd_cu::{check, fast, Exit, Group, Wave, World};
+use vkfd_cu::{check, fast, launch, Exit, Group, Wave, World};
 use vkfd_sabotage::LiveSwitches;
 
 enum Kind {
@@ -90,12 +90,20 @@ impl Engine {
     }
 }
 
-impl vkfd_cu::launch::Engine for Engine {
+impl launch::Engine for Engine {
     fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
         match &mut self.kind {
             Kind::Fast(engine) => engine.run(wave, group, world, budget),
             Kind::Reference(engine) => engine.run(wave, group, world, budget),
             Kind::Checked(engine) => engine.run(wave, group, world, budget),
+        }
+    }
+
+    fn section<W: World>(&mut self, wave: &Wave, world: &mut W) -> launch::Section {
+        match &mut self.kind {
+            Kind::Fast(engine) => engine.section(wave, world),
+            Kind::Reference(engine) => engine.section(wave, world),
+            Kind::Checked(engine) => engine.section(wave, world),
         }
     }
 

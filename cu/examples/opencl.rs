@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a launch of short waves costs: the stencil of `vkfd bench opencl`, of which a wave has some
-//! fifty instructions. Without a GPU, on one thread. For work on launches, and for perf.
+//! What a wave costs in two kernels of `vkfd bench opencl`, without a GPU and on one thread. The
+//! stencil's waves have some fifty instructions; the tiled product's waves meet at barriers. For
+//! work on launches and barriers, and for perf.
 //!
-//! `cargo run --release -p vkfd-cu --example stencil [TIMES]`
+//! `cargo run --release -p vkfd-cu --example opencl [stencil|tiled_product] [TIMES]`
 #![allow(clippy::cast_possible_truncation, reason = "figures")]
 
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -18,33 +19,40 @@ const BASE: u64 = 0x10_0000_0000;
 const INPUT: u64 = BASE + 0x40_0000;
 const OUTPUT: u64 = BASE + 0x90_0000;
 const ARGUMENTS: u64 = BASE + 0xf0_0000;
-const SIDE: u32 = 1024;
+/// Name, and the grid's side and a group's sizes.
+const KERNELS: &[(&str, u32, [u32; 3])] = &[("stencil", 1024, [64, 4, 1]), ("tiled_product", 256, [16, 16, 1])];
 
 fn main() {
-    let times: u32 = std::env::args().nth(1).and_then(|times| times.parse().ok()).unwrap_or(20);
+    let mut arguments = std::env::args().skip(1);
+    let wanted = arguments.next().unwrap_or_else(|| "stencil".into());
+    let times: u32 = arguments.next().and_then(|times| times.parse().ok()).unwrap_or(20);
+    let Some(&(name, side, group)) = KERNELS.iter().find(|(name, ..)| *name == wanted) else {
+        panic!("the kernels are {:?}", KERNELS.iter().map(|(name, ..)| name).collect::<Vec<_>>());
+    };
     let file = object::File::parse(CODE).expect("an object");
     let mut world = Flat::new(BASE, 0x1000);
     for segment in file.segments() {
         world.write(BASE + segment.address(), segment.data().expect("a segment"));
     }
-    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("stencil.kd")).expect("the kernel");
+    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&format!("{name}.kd"))).expect("the kernel");
     let at = BASE + symbol.address();
     let bytes: [u8; DESCRIPTOR_BYTES] = world.read(at, DESCRIPTOR_BYTES).try_into().expect("a descriptor's bytes");
     let descriptor = Descriptor::parse(Target::Gfx900, at, &bytes).expect("a descriptor");
-    for (place, value) in [(0, INPUT), (8, OUTPUT), (16, u64::from(SIDE) | u64::from(SIDE) << 32)] {
+    for (place, value) in [(0, INPUT), (8, OUTPUT), (16, u64::from(side) | u64::from(side) << 32)] {
         world.write(ARGUMENTS + place, &value.to_le_bytes());
     }
-    let numbers: Vec<u8> = (0..SIDE * SIDE).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
+    let numbers: Vec<u8> = (0..2 * side * side).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
     world.write(INPUT, &numbers);
     // Flags of the private segment's buffer and of the arguments' pointer.
     let mut user = if descriptor.wants(1) { vec![0; 4] } else { Vec::new() };
     user.extend([ARGUMENTS as u32, (ARGUMENTS >> 32) as u32]);
     let launch = Launch {
         program: descriptor.program.clone(),
-        sizes: Sizes::new(2, [SIDE, SIDE, 1], [64, 4, 1]).expect("sizes"),
+        sizes: Sizes::new(2, [side, side, 1], group).expect("sizes"),
         start: [0; 3],
         user,
-        lds: descriptor.program.lds,
+        // The packet has it in a program; the descriptor's first word is the kernel's own.
+        lds: u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
         scratch: None,
         apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
         watch: None,
@@ -74,8 +82,8 @@ fn main() {
         }
         best = best.min(begin.elapsed().as_secs_f64());
     }
-    let waves = f64::from(SIDE * SIDE / 64);
-    let sum: f64 = world.read_words(OUTPUT, 100_000).into_iter().map(|word| f64::from(f32::from_bits(word))).sum();
+    let waves = f64::from(side * side / 64);
+    let sum: f64 = world.read_words(OUTPUT, 60_000).into_iter().map(|word| f64::from(f32::from_bits(word))).sum();
     println!("{:.0} ns a wave, checksum {sum}", best * 1e9 / waves);
     #[cfg(target_arch = "x86_64")]
     println!("{:?}", engine.translated());

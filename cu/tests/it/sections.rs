@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Waves behind a barrier: where their order may be seen they go side by side, as hardware has
+//! them; elsewhere each runs to its next barrier at once.
+
+use crate::support::APERTURES;
+use vkfd_cu::fast::Engine;
+use vkfd_cu::launch::{self, Launch, Program, Section, Sizes, Turn};
+use vkfd_cu::{Exit, Flat, Group, Place, Wave, World};
+use vkfd_isa::Target;
+use vkfd_sabotage::{Switch, Switches};
+
+const CODE: u64 = 0x10_0000;
+const DATA_LOW: u32 = 0x10_1000;
+const DATA: u64 = DATA_LOW as u64;
+const ITEMS: u32 = 256;
+
+const BARRIER: u32 = 0xbf8a_0000;
+const END: u32 = 0xbf81_0000;
+/// `s_waitcnt lgkmcnt(0)`
+const WAIT: u32 = 0xbf8c_c07f;
+/// `v_lshlrev_b32 v1, 2, v0`, `v_xor_b32 v2, 0x100, v1`: this item's place in LDS, and that of one
+/// in the next wave. `v_mov_b32 v4, -1`.
+const PLACES: [u32; 4] = [0x2402_0082, 0x2a04_02ff, 0x100, 0x7e08_02c1];
+/// `ds_write_b32 v1, v0`
+const WRITE: [u32; 2] = [0xd81a_0000, 0x0000_0001];
+/// `ds_write_b32 v1, v4`
+const SPOIL: [u32; 2] = [0xd81a_0000, 0x0000_0401];
+/// `ds_read_b32 v3, v2`
+const READ: [u32; 2] = [0xd86c_0000, 0x0300_0002];
+/// `global_load_dword v5, v1, s[0:1] offset:2048`
+const LOAD: [u32; 2] = [0xdc50_8800, 0x0500_0001];
+/// `global_store_dword v1, v3, s[0:1]`
+const STORE: [u32; 2] = [0xdc70_8000, 0x0000_0301];
+
+/// The fast engine, and how often it was entered.
+struct Counting {
+    engine: Engine,
+    entered: u32,
+}
+
+impl launch::Engine for Counting {
+    fn run<W: World>(&mut self, wave: &mut Wave, group: &mut Group, world: &mut W, budget: u32) -> Exit {
+        self.entered += 1;
+        self.engine.run(wave, group, world, budget)
+    }
+
+    fn section<W: World>(&mut self, wave: &Wave, world: &mut W) -> Section {
+        launch::Engine::section(&mut self.engine, wave, world)
+    }
+}
+
+/// Runs code with a group of four waves. How often they entered the engine, and the first words of
+/// memory.
+fn run(code: &[&[u32]], switches: Switches) -> (u32, Vec<u32>) {
+    let (mut world, launch) = launch(code);
+    let mut engine = Counting { engine: Engine::new(Target::Gfx900), entered: 0 };
+    engine.engine.sabotage(switches);
+    let mut group = launch.workgroup(0, vec![0; 4], Place::default());
+    assert_eq!(group.run(&mut engine, &mut world, 1 << 20), Turn::Done);
+    (engine.entered, world.read_words(DATA, ITEMS as usize))
+}
+
+fn launch(code: &[&[u32]]) -> (Flat, Launch) {
+    let mut world = Flat::new(CODE, 4);
+    world.write(CODE, &code.concat().iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+    // 16 vector registers; two scalar ones that the packet processor fills.
+    let program = Program::new(Target::Gfx900, CODE, [3, 2 << 1, 0], false).expect("a program");
+    let launch = Launch {
+        program,
+        sizes: Sizes::new(1, [ITEMS, 1, 1], [ITEMS, 1, 1]).expect("sizes"),
+        start: [0; 3],
+        user: vec![DATA_LOW, 0],
+        lds: 4096,
+        scratch: None,
+        apertures: APERTURES,
+        watch: None,
+    };
+    (world, launch)
+}
+
+#[test]
+fn waves_go_side_by_side_where_a_barrier_is_missing() {
+    // All read what the next wave has written, and replace their own without another barrier.
+    let code: &[&[u32]] = &[&PLACES, &WRITE, &[WAIT, BARRIER], &READ, &[WAIT], &SPOIL, &[WAIT], &STORE, &[END]];
+    let (_, words) = run(code, Switches::NONE);
+    assert!(words.iter().zip(0..).all(|(word, item)| *word == item ^ 64), "{words:x?}");
+    let (_, words) = run(code, Switches::NONE.with(Switch::AheadOfBarrier));
+    assert!(words.iter().zip(0..).any(|(word, item)| *word != item ^ 64), "the order made no difference");
+}
+
+#[test]
+fn waves_that_only_read_run_to_their_next_barrier_at_once() {
+    let reads: Vec<u32> = [READ.as_slice(), &[WAIT]].concat().repeat(8);
+    let begin: &[&[u32]] = &[&PLACES, &WRITE, &[WAIT, BARRIER], &reads, &[WAIT]];
+    let (entered, words) = run(&[begin, &[&[BARRIER], &STORE, &[END]]].concat(), Switches::NONE);
+    assert_eq!(entered, 3 * 4, "each of four waves once before, between and behind the barriers");
+    assert!(words.iter().zip(0..).all(|(word, item)| *word == item ^ 64), "{words:x?}");
+    let (entered, _) = run(&[begin, &[&SPOIL, &[BARRIER], &STORE, &[END]]].concat(), Switches::NONE);
+    assert!(entered > 30, "a store in the section: {entered}");
+}
+
+#[test]
+fn a_section_has_the_accesses_up_to_the_next_barriers() {
+    const NONE: Section = Section::NONE;
+    let lds = Section::READS_LDS.and(Section::WRITES_LDS);
+    let memory = Section::READS_MEMORY.and(Section::WRITES_MEMORY);
+    let cases: &[(&str, &[&[u32]], Section)] = &[
+        ("a read", &[&READ, &[WAIT, BARRIER], &SPOIL, &[END]], Section::READS_LDS),
+        ("a read and a write", &[&READ, &SPOIL, &[END]], lds),
+        ("s_cbranch_scc1 over a write", &[&[0xbf85_0002], &SPOIL, &READ, &[END]], lds),
+        ("s_cbranch_scc1 back", &[&READ, &[0xbf85_fffd, END]], Section::READS_LDS),
+        ("s_branch over a write", &[&[0xbf82_0002], &SPOIL, &READ, &[END]], Section::READS_LDS),
+        ("ds_add_u32", &[&[0xd800_0000, 1, END]], lds),
+        ("ds_read2_b32", &[&[0xd86e_0100, 0x0600_0002, END]], Section::READS_LDS),
+        ("ds_bpermute_b32", &[&[0xd87e_0000, 0x0300_0002, END]], NONE),
+        ("a load and a store", &[&LOAD, &STORE, &[END]], memory),
+        ("a load, and a write to LDS", &[&LOAD, &SPOIL, &[END]], Section::READS_MEMORY.and(Section::WRITES_LDS)),
+        ("flat_load_dword", &[&[0xdc50_0000, 0x0500_0001, END]], Section::READS_MEMORY.and(Section::READS_LDS)),
+        ("global_atomic_add", &[&[0xdd08_8000, 0x0000_0301, END]], Section::UNKNOWN),
+        ("s_load_dword", &[&[0xc002_0100, 0, END]], Section::READS_MEMORY),
+        ("buffer_wbinvl1", &[&[0xe0fc_0000, 0, END]], NONE),
+        ("s_setreg_imm32_b32", &[&[0xba00_0801, 0, END]], NONE),
+        ("s_setpc_b64", &[&[0xbe80_1d00]], Section::UNKNOWN),
+        ("s_sleep", &[&[0xbf8e_0001, END]], Section::UNKNOWN),
+        ("code that is not there", &[&[0xbf82_7fff]], Section::UNKNOWN),
+    ];
+    for (what, code, section) in cases {
+        let (mut world, launch) = launch(code);
+        let group = launch.workgroup(0, vec![0; 4], Place::default());
+        let mut engine = Engine::new(Target::Gfx900);
+        assert_eq!(launch::Engine::section(&mut engine, &group.waves()[0], &mut world), *section, "{what}");
+    }
+}
