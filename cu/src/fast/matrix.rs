@@ -92,6 +92,25 @@ struct Total<V> {
 }
 
 impl<V: Copy> Total<V> {
+    /// A value that the host has exactly, unless it is denormal.
+    #[inline(always)]
+    unsafe fn exact<S: Simd<V = V>>(&mut self, value: V) -> V {
+        // SAFETY: the caller's.
+        self.bad = unsafe { S::or(self.bad, denormal::<S>(value)) };
+        value
+    }
+
+    /// The sum of two products.
+    #[inline(always)]
+    unsafe fn pair<S: Simd<V = V>>(&mut self, a: &[V], b: &[V]) -> V {
+        // SAFETY: the caller's.
+        unsafe {
+            let zero = S::splat(0);
+            let (left, right) = (self.exact::<S>(S::fma(a[0], b[0], zero)), self.exact::<S>(S::fma(a[1], b[1], zero)));
+            self.exact::<S>(S::fadd(left, right))
+        }
+    }
+
     /// Adds the products of the elements of A and B from `k` on: a group of them.
     #[inline(always)]
     unsafe fn add<S: Simd<V = V>, const KIND: u8>(&mut self, a: &[V], b: &[V]) {
@@ -107,21 +126,12 @@ impl<V: Copy> Total<V> {
                     self.sum = S::fadd(self.sum, S::fadd(first, second));
                 }
                 _ => {
-                    let mut exact = |value| {
-                        self.bad = S::or(self.bad, denormal::<S>(value));
-                        value
-                    };
-                    let mut pair = |n: usize| {
-                        let (left, right) = (exact(S::fma(a[n], b[n], zero)), exact(S::fma(a[n + 1], b[n + 1], zero)));
-                        exact(S::fadd(left, right))
-                    };
-                    let group = if KIND == BF16 {
-                        pair(0)
-                    } else {
-                        let (left, right) = (pair(0), pair(2));
-                        exact(S::fadd(left, right))
-                    };
-                    self.sum = exact(S::fadd(self.sum, group));
+                    let mut group = self.pair::<S>(&a[..2], &b[..2]);
+                    if KIND != BF16 {
+                        let right = self.pair::<S>(&a[2..], &b[2..]);
+                        group = self.exact::<S>(S::fadd(group, right));
+                    }
+                    self.sum = self.exact::<S>(S::fadd(self.sum, group));
                 }
             }
         }

@@ -101,10 +101,10 @@ pub(super) fn list(region: &Region, pc: u64) {
     // /tmp is everybody's: a link there is not followed.
     options.create(true).append(true).custom_flags(NO_FOLLOW);
     let Ok(mut file) = options.open(path) else { return };
-    for (what, address, bytes) in region.code() {
-        let from = region.insts.start;
-        let _ = writeln!(file, "{address:x} {bytes:x} vkfd-{what}-{pc:x}+{from}");
-    }
+    let from = region.insts.start;
+    let line = |(what, address, bytes)| format!("{address:x} {bytes:x} vkfd-{what}-{pc:x}+{from}\n");
+    // In one write: other threads' lines come before or behind it, and never inside.
+    let _ = file.write_all(region.code().map(line).collect::<String>().as_bytes());
 }
 
 /// Has a region replace its instructions.

@@ -180,20 +180,12 @@ unsafe fn compare<S: Simd, O: Compare, const K: u8>(step: &Step, cx: &mut Cx) ->
         let scalar = S::splat(if K == ROWS { 0 } else { cx.scalar(step.scalar[usize::from(K) - 1]) });
         let mut mask = 0;
         let exec = cx.exec();
-        let mut ask = |i: usize| {
+        // A closure would be a function without the processor's vectors.
+        for i in 0..if exec > LOW { 8 } else { 4 } {
             let a = if K == 1 { scalar } else { S::load(rows[0].add(8 * i)) };
             let b = if K == 2 { scalar } else { S::load(rows[1].add(8 * i)) };
             let [a, b] = if keeps { [a, b] } else { [lost.source::<S>(a), lost.source::<S>(b)] };
             mask |= u64::from(S::mask(O::f::<S>(a, b))) << (8 * i);
-        };
-        if exec > LOW {
-            for i in 0..8 {
-                ask(i);
-            }
-        } else {
-            for i in 0..4 {
-                ask(i);
-            }
         }
         mask &= exec;
         cx.set_mask(step.scalar[3], mask);

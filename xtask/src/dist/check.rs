@@ -89,7 +89,15 @@ impl Check<'_> {
         if self.runs(&mut unpack, Some(""))? {
             let vkfd = prefix.join("bin/vkfd");
             self.program(&vkfd)?;
-            let names = sabotage_in(&fs::read(&vkfd).with_context(|| format!("read {}", vkfd.display()))?);
+            let bytes = fs::read(&vkfd).with_context(|| format!("read {}", vkfd.display()))?;
+            match elf::lone_instructions(&bytes)? {
+                Some(names) => {
+                    let lone = names.iter().map(|name| format!("bin/vkfd calls a vector instruction: {name}"));
+                    self.findings.extend(lone);
+                }
+                None => self.skipped.push("bin/vkfd has no symbols: no look for calls of vector instructions".into()),
+            }
+            let names = sabotage_in(&bytes);
             self.findings
                 .extend(names.iter().map(|name| format!("bin/vkfd can be broken on purpose: it has {name:?}")));
             self.examples(&prefix.join("lib"), &prefix.join("share/doc/libvkfd-dev/examples"), None)?;

@@ -39,6 +39,19 @@ pub(super) fn exports(data: &[u8]) -> Result<Vec<String>> {
     symbols.map(|symbol| Ok(symbol.name()?.to_owned())).collect()
 }
 
+/// Vector instructions of x86 that are functions of their own, and not part of the function that
+/// uses them. That costs a call for each. It happens where the user has not the processor's
+/// feature, as a closure has not that of the function around it. Nothing without symbols.
+pub(super) fn lone_instructions(data: &[u8]) -> Result<Option<Vec<String>>> {
+    let symbols = file(data)?;
+    let mut names = symbols.symbols().filter_map(|symbol| symbol.name().ok()).peekable();
+    if names.peek().is_none() {
+        return Ok(None);
+    }
+    let is_lone = |name: &str| name.contains("core_arch3x86") && !name.contains("xsave") && !name.contains("cpuid");
+    Ok(Some(names.filter(|name| is_lone(name)).map(ToOwned::to_owned).collect()))
+}
+
 /// The newest version of the C library whose symbols it uses.
 fn glibc(data: &[u8]) -> Result<Option<[u32; 2]>> {
     let file = file(data)?;

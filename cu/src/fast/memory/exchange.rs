@@ -2,8 +2,11 @@
 //! Exchanges between lanes that are DS instructions, within 64 lanes on gfx9, within 32 on
 //! later targets.
 
+use super::{both, merge};
 use crate::fast::builder::Builder;
+use crate::fast::operation::vectors;
 use crate::fast::prepare::Lanes;
+use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::swizzle;
 use vkfd_isa::{Inst, Op};
@@ -36,7 +39,8 @@ unsafe fn words(cx: &Cx, source: Source, exec: u64) -> [u32; 64] {
 }
 
 /// Each lane takes from the lane that it names.
-unsafe fn bpermute(step: &Step, cx: &mut Cx) -> Flow {
+#[inline(always)]
+unsafe fn bpermute<S: Simd>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
     // SAFETY: the step's rows exist.
     unsafe {
@@ -44,18 +48,103 @@ unsafe fn bpermute(step: &Step, cx: &mut Cx) -> Flow {
         let address = cx.row(step.src[0]);
         let mut result = [0; 64];
         let within = u32::from(step.scalar[0]) - 1;
-        // By words first, which are vectors.
-        let mut places = [0u32; 64];
-        for (lane, place) in places.iter_mut().enumerate() {
-            let index = address.add(lane).read().wrapping_add(step.imm as u32) / 4;
-            *place = lane as u32 & !within | index & within;
+        let (imm, inside, two) = (S::splat(step.imm as u32), S::splat(within), S::splat(2));
+        for group in 0..vectors(cx.all) {
+            // Lanes take within 32 or 64 of them, to which their own numbers belong.
+            let first = S::splat((8 * group as u32) & !within);
+            let index = S::shr(S::add(S::load(address.add(8 * group)), imm), two);
+            let places = S::to_array(S::or(first, S::and(index, inside)));
+            for (lane, place) in places.into_iter().enumerate() {
+                result[8 * group + lane] = from[place as usize % 64];
+            }
         }
-        for (result, place) in result.iter_mut().zip(places) {
-            *result = from[place as usize % 64];
-        }
-        write(step, cx, exec, &result);
+        merge::<S>(cx, step.dst, &result, exec);
     }
     step.done(cx)
+}
+
+/// The same, where the processor has AVX-512: a row is four of its registers, and an instruction
+/// takes from two of them.
+#[cfg(target_arch = "x86_64")]
+unsafe fn bpermute_wide(step: &Step, cx: &mut Cx) -> Flow {
+    // Bit 5 of a place says which two: a place within 32 lanes has none, and its lane's number
+    // says it.
+    let (bit, upper) = if step.scalar[0] == 64 { (32, 0) } else { (0, u32::MAX) };
+    // SAFETY: the step's rows exist, and nothing refers to them; the processor has AVX-512 F. All
+    // of the source is read before anything is written, and each lane's place before its result.
+    unsafe {
+        std::arch::asm!(
+            "kmovw k1, {exec:e}",
+            "vmovdqu32 zmm16{{k1}}{{z}}, [{from}]",
+            "shr {exec}, 16",
+            "kmovw k2, {exec:e}",
+            "vmovdqu32 zmm17{{k2}}{{z}}, [{from} + 64]",
+            "shr {exec}, 16",
+            "kmovw k3, {exec:e}",
+            "vmovdqu32 zmm18{{k3}}{{z}}, [{from} + 128]",
+            "shr {exec}, 16",
+            "kmovw k4, {exec:e}",
+            "vmovdqu32 zmm19{{k4}}{{z}}, [{from} + 192]",
+            "vpbroadcastd zmm20, {offset:e}",
+            "vpbroadcastd zmm21, {bit:e}",
+            "kmovw k6, {upper:e}",
+            "vpaddd zmm22, zmm20, [{address}]",
+            "vpsrld zmm22, zmm22, 2",
+            "vptestmd k5, zmm22, zmm21",
+            "vmovdqa32 zmm23, zmm22",
+            "vpermi2d zmm22, zmm16, zmm17",
+            "vpermi2d zmm23, zmm18, zmm19",
+            "vmovdqa32 zmm22{{k5}}, zmm23",
+            "vmovdqu32 [{to}]{{k1}}, zmm22",
+            "vpaddd zmm22, zmm20, [{address} + 64]",
+            "vpsrld zmm22, zmm22, 2",
+            "vptestmd k5, zmm22, zmm21",
+            "vmovdqa32 zmm23, zmm22",
+            "vpermi2d zmm22, zmm16, zmm17",
+            "vpermi2d zmm23, zmm18, zmm19",
+            "vmovdqa32 zmm22{{k5}}, zmm23",
+            "vmovdqu32 [{to} + 64]{{k2}}, zmm22",
+            "vpaddd zmm22, zmm20, [{address} + 128]",
+            "vpsrld zmm22, zmm22, 2",
+            "vptestmd k5, zmm22, zmm21",
+            "korw k5, k5, k6",
+            "vmovdqa32 zmm23, zmm22",
+            "vpermi2d zmm22, zmm16, zmm17",
+            "vpermi2d zmm23, zmm18, zmm19",
+            "vmovdqa32 zmm22{{k5}}, zmm23",
+            "vmovdqu32 [{to} + 128]{{k3}}, zmm22",
+            "vpaddd zmm22, zmm20, [{address} + 192]",
+            "vpsrld zmm22, zmm22, 2",
+            "vptestmd k5, zmm22, zmm21",
+            "korw k5, k5, k6",
+            "vmovdqa32 zmm23, zmm22",
+            "vpermi2d zmm22, zmm16, zmm17",
+            "vpermi2d zmm23, zmm18, zmm19",
+            "vmovdqa32 zmm22{{k5}}, zmm23",
+            "vmovdqu32 [{to} + 192]{{k4}}, zmm22",
+            exec = inout(reg) cx.exec() => _,
+            from = in(reg) cx.row(step.src[1]),
+            address = in(reg) cx.row(step.src[0]),
+            to = in(reg) cx.row_mut(step.dst),
+            offset = in(reg) step.imm as u32,
+            bit = in(reg) bit,
+            upper = in(reg) upper,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
+            out("k1") _, out("k2") _, out("k3") _, out("k4") _, out("k5") _, out("k6") _,
+            options(nostack)
+        );
+    }
+    step.done(cx)
+}
+
+/// The handler of an exchange by which each lane takes.
+fn bpermute_handler(avx2: bool) -> Run {
+    #[cfg(target_arch = "x86_64")]
+    if avx2 && is_x86_feature_detected!("avx512f") {
+        return bpermute_wide;
+    }
+    both!(avx2, bpermute)
 }
 
 /// Each lane gives to the lane that it names.
@@ -98,7 +187,7 @@ unsafe fn fixed(step: &Step, cx: &mut Cx) -> Flow {
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let layout = builder.layout;
     let run: Run = match inst.op {
-        Op::DsBpermuteB32 => bpermute,
+        Op::DsBpermuteB32 => bpermute_handler(builder.avx2),
         Op::DsPermuteB32 => permute,
         Op::DsSwizzleB32 => fixed,
         _ => return None,
