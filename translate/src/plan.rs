@@ -174,7 +174,7 @@ impl Segment {
 const LEAST: usize = 4;
 /// A loop that has fewer vector instructions for an access of memory waits for memory, where the
 /// handlers' prefetches help.
-const DENSE: usize = 4;
+const DENSE: usize = 2;
 
 /// The bits of a constant.
 pub(crate) fn constant(operand: Operand) -> Option<u32> {
