@@ -144,8 +144,8 @@ fn memory(rig: &mut Rig, report: &mut Report, rounds: usize, advance: &impl Fn()
         advance();
     }
     let amount = [bytes as f64; 2];
-    add(report, &fills, Row { what: FILL, unit: "bytes", yardstick: "memset", amounts: amount, limit: 0.5 });
-    add(report, &copies, Row { what: COPY, unit: "bytes", yardstick: "memcpy", amounts: amount, limit: 0.5 });
+    add(report, &fills, Row { what: FILL, unit: "bytes", yardstick: "memset", amounts: amount, limit: 0.7 });
+    add(report, &copies, Row { what: COPY, unit: "bytes", yardstick: "memcpy", amounts: amount, limit: 0.7 });
     Ok(())
 }
 

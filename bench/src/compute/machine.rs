@@ -3,6 +3,8 @@
 
 use super::host::timed;
 use std::time::Duration;
+#[cfg(target_arch = "x86_64")]
+use vkfd_cu::fast::native::Translation;
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{Operand, Target};
@@ -13,6 +15,15 @@ const CODE: u64 = 0x10_0000;
 pub const DATA: u64 = 0x20_0000;
 /// What registers hold that nothing else is said of, 0.75: what the fill kernel stores.
 pub const FILLED: u32 = 0x3f40_0000;
+
+/// Lanes that the host computes at a time in translated code: 16 with AVX-512, 8 with AVX2, none
+/// on other processors.
+pub fn lanes() -> u8 {
+    #[cfg(target_arch = "x86_64")]
+    return Translation::detect().map_or(0, |how| how.width.lanes());
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
 
 /// An engine, a program, and memory.
 pub struct Machine {
@@ -33,7 +44,14 @@ impl Machine {
             watch: Watched::default(),
             place: Place::default(),
         };
-        Machine { target, engine: Engine::new(target), world, group }
+        #[allow(unused_mut, reason = "other processors have no translator")]
+        let mut engine = Engine::new(target);
+        // As each GPU does.
+        #[cfg(target_arch = "x86_64")]
+        if let Some(how) = Translation::detect() {
+            engine.translate(how);
+        }
+        Machine { target, engine, world, group }
     }
 
     /// Writes to memory.
