@@ -253,9 +253,10 @@ calls! {
     GEM_CREATE "AMDGPU_GEM_CREATE" = iowr<GemCreate>(0x40), 0xc020_6440, since 1, local "its objects are local";
     /// An object's mmap offset.
     GEM_MMAP "AMDGPU_GEM_MMAP" = iowr<GemMmap>(0x41), 0xc008_6441, since 1, local "its objects are local";
-    /// A question about the device.
+    /// A question about the device. An answer that is shorter than its room leaves the rest as it
+    /// is, so the room goes both ways.
     INFO "AMDGPU_INFO" = iow<Info>(0x45), 0x4020_6445,
-        since 1, forwarded [Out return_ptr: u8, Word return_size];
+        since 1, forwarded [Both return_ptr: u8, Word return_size];
     /// Set or get an object's metadata.
     GEM_METADATA "AMDGPU_GEM_METADATA" = iowr<GemMetadata>(0x46), 0xc120_6446, since 1, local "its objects are local";
     /// Wait until an object is idle.
