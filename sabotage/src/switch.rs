@@ -158,6 +158,7 @@ switches! {
         LoaderInThreads = "loader_in_threads": "Threads of the driver take the loader's lock as they start.";
         NoCards = "no_cards": "GPUs have no primary nodes in /sys/class/drm and /dev/dri.";
         UsageAtStart = "usage_at_start": "Files of memory in use and of load in sysfs stay as `vkfd run` has made them.";
+        ListsAtStart = "lists_at_start": "The list of processes and the facts about descriptors stay as a machine without users has them.";
         PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
     }
     /// The memory of the process that the user host runs in.
