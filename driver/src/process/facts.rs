@@ -4,7 +4,7 @@
 //!
 //! Memory is summed up when somebody asks, in steps of [`STEP`] objects under the process lock.
 //! An object counts on the GPU that it was allocated for. Memory of an object that was made at the
-//! same time may be missing.
+//! same time may be missing. A thread that is being killed does not look at the rest.
 
 use super::owner::Owned;
 use super::Process;
@@ -53,7 +53,7 @@ impl Process {
         let Some(device) = self.kfd().devices().get(gpu) else { return facts };
         self.add_objects(gpu, &mut facts);
         let mut at = 0;
-        while let Some(block) = self.svm().next_block(at, u64::MAX) {
+        while let Some(block) = self.svm().next_block(at, u64::MAX).filter(|_| os::interrupted().is_ok()) {
             let pages = device.residency().pages(block.granule()).count();
             facts.vram = facts.vram.saturating_add(pages.saturating_mul(PAGE));
             at = block.span().end().0;
@@ -74,7 +74,7 @@ impl Process {
 
     fn add_objects(&self, gpu: usize, facts: &mut OnGpu) {
         let mut next = Some(0);
-        while let Some(first) = next {
+        while let Some(first) = next.filter(|_| os::interrupted().is_ok()) {
             next = None;
             let inner = self.lock();
             for (looked, (number, bo)) in inner.bos.iter_from(first).enumerate() {
