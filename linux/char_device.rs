@@ -10,6 +10,7 @@
 //! C headers: [`include/linux/cdev.h`](srctree/include/linux/cdev.h),
 //! [`include/linux/device/class.h`](srctree/include/linux/device/class.h)
 
+use core::fmt;
 use core::marker::PhantomData;
 use kernel::bindings;
 use kernel::device::Device;
@@ -146,6 +147,24 @@ pub(crate) trait CharDevice: Send + Sync + Sized + 'static {
 
     /// Sets a new mapping of the file up.
     fn mmap(&self, vma: &VmaNew) -> Result;
+
+    /// Writes what `/proc/PID/fdinfo` has of the file behind the kernel's own lines.
+    fn fdinfo(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        let _ = to;
+        Ok(())
+    }
+}
+
+/// A file of `/proc` being written.
+struct Seq(*mut bindings::seq_file);
+
+impl fmt::Write for Seq {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // SAFETY: the kernel's, during the call that it was given to. What has no room is written
+        // again by the kernel, with more.
+        unsafe { bindings::seq_write(self.0, text.as_ptr().cast(), text.len()) };
+        Ok(())
+    }
 }
 
 /// A registered device.
@@ -260,6 +279,7 @@ impl<T: CharDevice> Vtable<T> {
         #[cfg(CONFIG_COMPAT)]
         compat_ioctl: bindings::compat_ptr_ioctl,
         mmap: Some(Self::mmap),
+        show_fdinfo: Some(Self::show_fdinfo),
         ..pin_init::zeroed()
     };
 
@@ -304,6 +324,16 @@ impl<T: CharDevice> Vtable<T> {
             Ok(value) => value as c_long,
             Err(error) => error.to_errno() as c_long,
         }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the kernel, for a file that `open` has opened.
+    unsafe extern "C" fn show_fdinfo(to: *mut bindings::seq_file, file: *mut bindings::file) {
+        // SAFETY: set by `open`; the file is open during the call.
+        let data = unsafe { &*(*file).private_data.cast::<T>() };
+        // `Seq` does not fail.
+        let _ = data.fdinfo(&mut Seq(to));
     }
 
     /// # Safety

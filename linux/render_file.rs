@@ -8,6 +8,7 @@
 use crate::char_device::CharDevice;
 use crate::machine::{Machine, RemoteGpu};
 use crate::{mapping, Vkfd};
+use core::fmt;
 use kernel::mm::virt::VmaNew;
 use kernel::prelude::*;
 use kernel::sync::{Arc, SetOnce};
@@ -99,6 +100,10 @@ impl CharDevice for RenderFile {
         let bound = self.bound.as_ref().map(|bound| &bound.process);
         self.file.ioctl(&Current, bound, command, CpuVa(argument as u64))?;
         Ok(0)
+    }
+
+    fn fdinfo(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        self.file.fdinfo(self.bound.as_ref().map(|bound| &bound.process), to)
     }
 
     fn mmap(&self, vma: &VmaNew) -> Result {

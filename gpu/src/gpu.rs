@@ -277,6 +277,16 @@ impl Gpu {
         self.shared.busy.work()
     }
 
+    /// For how long kernels of one VMID have been on it, and nanoseconds that the VMID's SDMA
+    /// queues took for their packets. Both are since the GPU was made.
+    pub fn work_of(&self, vmid: Vmid) -> (Work, u64) {
+        let work = |state: &VmidState| {
+            let all = self.shared.sabotage.has(Switch::WorkOfAll);
+            (if all { self.shared.busy.work() } else { state.busy.work() }, state.copying.nanoseconds())
+        };
+        self.vmid(vmid).map_or((Work::default(), 0), work)
+    }
+
     /// What its kernels have cost.
     pub fn profile(&self) -> &Profile {
         &self.shared.config.profile

@@ -19,12 +19,19 @@ pub struct Confined {
     machine: Arc<Machine>,
     grants: Arc<Grants>,
     sabotage: Switches,
+    pid: u32,
 }
 
 impl Confined {
     /// `machine`, for processes that have what `grants` has.
     pub const fn new(machine: Arc<Machine>, grants: Arc<Grants>, sabotage: Switches) -> Self {
-        Self { machine, grants, sabotage }
+        Self { machine, grants, sabotage, pid: 0 }
+    }
+
+    /// The same, for the process of this system with this number: it is shown to monitors.
+    #[must_use]
+    pub fn of_process(self, pid: u32) -> Self {
+        Self { pid, ..self }
     }
 
     /// The memory that its processes have.
@@ -32,7 +39,8 @@ impl Confined {
         &self.grants
     }
 
-    /// Opens the device, as [`Machine::open`] does, with granted memory alone.
+    /// Opens the device, as [`Machine::open`] does, with granted memory alone. The process is not
+    /// in the list of processes before [`KfdFile::list`].
     ///
     /// # Errors
     /// The errno.
@@ -41,7 +49,7 @@ impl Confined {
             return self.machine.open();
         }
         let memory = ProcessMemory::new(self.machine.memory());
-        let memory = os::arc(GrantedMemory::new(memory, self.grants.clone())).map_err(|e| e.errno.0)?;
+        let memory = os::arc(GrantedMemory::new(memory, self.grants.clone(), self.pid)).map_err(|e| e.errno.0)?;
         self.machine.open_with(memory, self.grants.registered().clone())
     }
 
@@ -50,7 +58,7 @@ impl Confined {
     /// # Errors
     /// The errno.
     pub fn open_render(&self, index: usize) -> Result<RenderFile, i32> {
-        self.machine.open_render(index)
+        self.machine.open_render_of(index, self.pid)
     }
 
     /// The GPUs, by index.

@@ -363,6 +363,11 @@ impl seam::Gpu for HostGpu {
         seam::Work { nanoseconds, now }
     }
 
+    fn work_of(&self, vmid: Vmid) -> Option<seam::Share> {
+        let (work, copies) = self.gpu.work_of(vkfd_gpu::Vmid(vmid.number()));
+        Some(seam::Share { kernels: work.nanoseconds, copies })
+    }
+
     fn vram_mmap_offset(&self) -> Option<u64> {
         self.file.as_ref().map(|_| self.gpu.vram().start())
     }

@@ -41,6 +41,12 @@ const END: u64 = 1 << vkfd_uapi::mmap::MMAP_GPU_ID_SHIFT;
 /// What `/proc` shows as the name of such a file, in every process that has it.
 pub const SHOWN_NAME: &[u8] = b"/memfd:vkfd (deleted)";
 
+/// The mark of a descriptor that `/proc/PID/fdinfo` shows at this place. None before the end of a
+/// file.
+pub fn mark_of(place: u64) -> Option<u32> {
+    u32::try_from(place.checked_sub(END)?).ok()
+}
+
 /// The file.
 #[derive(Debug)]
 pub struct DeviceFile {
@@ -70,11 +76,12 @@ impl DeviceFile {
     }
 
     /// Another open file of it, with flags (`O_CLOEXEC`, `O_NONBLOCK`) of its own; a duplicate
-    /// where `/proc` is not mounted.
+    /// where `/proc` is not mounted. `mark` is for other processes, which find it by
+    /// [`mark_of`]: its place in the file is so far behind the end.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, flags: i32) -> io::Result<OwnedFd> {
+    pub fn open(&self, flags: i32, mark: u32) -> io::Result<OwnedFd> {
         let path = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
         // Not by the standard library, which closes on exec whatever the caller wants.
         let flags = libc::O_RDWR | flags & (libc::O_CLOEXEC | libc::O_NONBLOCK);
@@ -87,10 +94,9 @@ impl DeviceFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // At the end there is nothing to read and no room to write: for calls past the hooks that
-        // could refuse it. The descriptor is new. SAFETY: a call on a descriptor
-        // that is ours.
-        unsafe { libc::lseek(fd, i64::try_from(END).unwrap_or(i64::MAX), libc::SEEK_SET) };
+        // From the end on there is nothing to read and no room to write: for calls past the hooks
+        // that could refuse it. The descriptor is new. SAFETY: a call on a descriptor that is ours.
+        unsafe { libc::lseek(fd, i64::try_from(END + u64::from(mark)).unwrap_or(i64::MAX), libc::SEEK_SET) };
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -161,10 +167,12 @@ mod tests {
     #[test]
     fn a_descriptor_is_neither_read_nor_written_by_chance() {
         let file = DeviceFile::new().unwrap();
-        let mut other = File::from(file.open(libc::O_CLOEXEC).unwrap());
+        let mut other = File::from(file.open(libc::O_CLOEXEC, 7).unwrap());
         let mut bytes = [1; 16];
         assert_eq!(io::Read::read(&mut other, &mut bytes).unwrap(), 0);
         assert_eq!(io::Write::write(&mut other, &bytes).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        let place = io::Seek::stream_position(&mut other).unwrap();
+        assert_eq!((mark_of(place), mark_of(END - 1)), (Some(7), None));
     }
 
     #[test]

@@ -117,15 +117,27 @@ impl Drop for Grant {
     }
 }
 
+/// What a process's first thread is called; nothing where that cannot be seen.
+fn name_of(pid: u32) -> [u8; 16] {
+    let mut name = [0; 16];
+    let read = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    for (to, from) in name[..15].iter_mut().zip(read.iter().take_while(|byte| **byte != b'\n')) {
+        *to = *from;
+    }
+    name
+}
+
 /// The view of a client's process: see the module.
 pub(crate) struct GrantedMemory {
     memory: ProcessMemory,
     grants: Arc<Grants>,
+    identity: Option<(u32, [u8; 16])>,
 }
 
 impl GrantedMemory {
-    pub(crate) const fn new(memory: ProcessMemory, grants: Arc<Grants>) -> Self {
-        Self { memory, grants }
+    /// Of the process of this system with this number; 0: the client is elsewhere.
+    pub(crate) fn new(memory: ProcessMemory, grants: Arc<Grants>, pid: u32) -> Self {
+        Self { memory, grants, identity: (pid != 0).then(|| (pid, name_of(pid))) }
     }
 }
 
@@ -179,6 +191,10 @@ impl AddressSpace for GrantedMemory {
 
     fn user(&self) -> u32 {
         self.memory.user()
+    }
+
+    fn identity(&self) -> Option<(u32, [u8; 16])> {
+        self.identity
     }
 
     fn is_current(&self) -> bool {

@@ -88,6 +88,14 @@ impl KfdFile {
         }
     }
 
+    /// Shows its process in the list of processes, if it is one of this system. Again is no error.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn list(&self) -> Result<(), i32> {
+        self.process.list().map_err(|e| e.errno.0)
+    }
+
     /// The driver's process, to inspect it.
     pub fn process(&self) -> &Arc<Process> {
         &self.process

@@ -231,7 +231,9 @@ impl Machine {
     /// The errno.
     pub fn open(&self) -> Result<KfdFile, i32> {
         let memory = os::arc(ProcessMemory::with_gpus(self.devices.mm, self.gpus())).map_err(|e| e.errno.0)?;
-        self.open_with(memory, self.devices.kfd.limit().clone())
+        let file = self.open_with(memory, self.devices.kfd.limit().clone())?;
+        file.list()?;
+        Ok(file)
     }
 
     /// Opens the device for a process with this memory; what it registers counts in an account.
@@ -256,10 +258,15 @@ impl Machine {
     /// # Errors
     /// The errno.
     pub fn open_render(&self, index: usize) -> Result<RenderFile, i32> {
+        self.open_render_of(index, std::process::id())
+    }
+
+    /// The same, for the process with this number; 0 for one elsewhere.
+    pub(crate) fn open_render_of(&self, index: usize, pid: u32) -> Result<RenderFile, i32> {
         if !self.devices.mm.is_current() {
             return Err(libc::EBADF);
         }
-        let file = drm::RenderFile::new(&self.devices.kfd, index).map_err(|e| e.errno.0)?;
+        let file = drm::RenderFile::of(&self.devices.kfd, index, pid).map_err(|e| e.errno.0)?;
         Ok(RenderFile { file: ManuallyDrop::new(file), devices: self.devices.clone() })
     }
 

@@ -238,7 +238,7 @@ fn a_device_file_has_what_clients_map() {
     use vkfd_uapi::memory::{ALLOC_MEM_FLAGS_PUBLIC, ALLOC_MEM_FLAGS_WRITABLE};
     let options = MachineOptions { gpus: 2, vram_bytes: 64 << 20, device_file: true, ..MachineOptions::default() };
     let machine = Machine::new(&options).unwrap();
-    let descriptor = machine.device_file().unwrap().open(libc::O_CLOEXEC).unwrap();
+    let descriptor = machine.device_file().unwrap().open(libc::O_CLOEXEC, 0).unwrap();
     let kfd = machine.open().unwrap();
     let call = |command: u32, argument: *mut std::ffi::c_void| {
         // SAFETY: the arguments below are the command's structures.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use vkfd_host::KfdFile;
+use vkfd_remote::guest::FileId;
 
 /// The machine.
 pub(crate) trait Backend: Send + Sync {
@@ -16,8 +17,20 @@ pub(crate) trait Backend: Send + Sync {
     /// The render node of GPU number `index`.
     fn open_render(&self, index: usize) -> Result<Arc<dyn Render>, c_int>;
 
-    /// A descriptor for a device's open file.
-    fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd>;
+    /// The render node of GPU number `index`, for questions about the machine. What it takes to ask
+    /// is kept until [`forget_questions`](Self::forget_questions).
+    fn question(&self, index: usize) -> Result<Arc<dyn Render>, c_int>;
+
+    /// No answer came: the next question begins anew.
+    fn forget_questions(&self);
+
+    /// A descriptor for a device's open file, with a mark for other processes
+    /// ([`vkfd_host::device_file::mark_of`]).
+    fn descriptor(&self, flags: c_int, mark: u32) -> io::Result<OwnedFd>;
+
+    /// The file that the descriptors of all programs of a shared machine are of; none of another
+    /// machine.
+    fn shared_file(&self) -> Option<FileId>;
 
     /// The number of the GPU with this `gpu_id`.
     fn gpu(&self, gpu_id: u32) -> Option<usize>;

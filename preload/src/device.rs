@@ -7,7 +7,7 @@
 //!
 //! The lock of a file guards what it has of the driver, and is never held during a call.
 
-use crate::backend::{Process, Render};
+use crate::backend::{Backend, Process, Render};
 use crate::redirect::Device;
 use crate::setting::{self, Mark};
 use crate::trace::Trace;
@@ -22,6 +22,7 @@ use vkfd_driver::drm::binding::{self, Binding};
 use vkfd_host::device_file::SHOWN_NAME;
 use vkfd_host::per_process::Identity;
 use vkfd_uapi::command::ACQUIRE_VM;
+use vkfd_uapi::drm::{Info, INFO, INFO_FDINFO};
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
 use vkfd_uapi::process::AcquireVmArgs;
@@ -66,7 +67,7 @@ fn open_new(device: Device, flags: c_int) -> Result<c_int, c_int> {
             Driver { process: None, render: Some(render) }
         }
     };
-    let fd = machine::get()?.descriptor(flags).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+    let fd = machine::get()?.descriptor(flags, device.mark()).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
     // Lives as long as the process: see `table`.
     let file = Box::leak(Box::new(OpenFile::new(device, Identity::current(), driver)));
     let fd = fd.into_raw_fd();
@@ -143,6 +144,14 @@ impl OpenFile {
         })
     }
 
+    /// What DRM says of an open render node; nothing for another device, and in another process.
+    pub(crate) fn fdinfo(&self) -> Option<Vec<u8>> {
+        let driver = self.driver().ok()?;
+        own_stack::if_needed(|| {
+            ask(&*driver.render?, driver.process.as_deref(), INFO_FDINFO, [0; 4], FDINFO_BYTES).ok()
+        })
+    }
+
     /// An ioctl.
     ///
     /// # Safety
@@ -211,6 +220,42 @@ impl OpenFile {
         trace.mmap(self.device, [at.expose_provenance() as u64, bytes as u64, offset], &result);
         result
     }
+}
+
+/// Bytes that are enough for all that DRM says of an open render node.
+pub(crate) const FDINFO_BYTES: usize = 2048;
+
+/// A question of INFO to a render node: the answer, of `bytes` at most.
+pub(crate) fn ask(
+    render: &dyn Render,
+    bound: Option<&dyn Process>,
+    query: u32,
+    arguments: [u32; 4],
+    bytes: usize,
+) -> Result<Vec<u8>, c_int> {
+    let mut answer = vec![0; bytes];
+    let mut info = Info::zeroed();
+    info.return_ptr = answer.as_mut_ptr().expose_provenance() as u64;
+    info.return_size = u32::try_from(bytes).map_err(|_| libc::EINVAL)?;
+    (info.query, info.arguments) = (query, arguments);
+    // SAFETY: the structure and the room for the answer are this function's own.
+    unsafe { render.ioctl(bound, INFO.0, (&raw mut info).cast()) }.map(|()| answer)
+}
+
+/// A question about the machine, to a node of GPU number `gpu`. None where no machine answers, or
+/// it has no answer.
+pub(crate) fn ask_machine(
+    machine: &dyn Backend,
+    gpu: usize,
+    query: u32,
+    arguments: [u32; 4],
+    bytes: usize,
+) -> Option<Vec<u8>> {
+    let answer = ask(&*machine.question(gpu).ok()?, None, query, arguments, bytes);
+    if matches!(answer, Err(libc::ENODEV | libc::EIO)) {
+        machine.forget_questions();
+    }
+    answer.ok()
 }
 
 /// Whether both are one process of the driver.

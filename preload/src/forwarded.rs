@@ -11,9 +11,10 @@
 //! registered memory.
 
 use crate::backend::{Backend, Process, Render};
+use crate::device::ask;
 use libc::{c_int, c_void};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use vkfd_host::device_file::DeviceFile;
@@ -21,7 +22,10 @@ use vkfd_host::interpose::{self, set_witness};
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::{Description, KfdFile};
 use vkfd_remote::guest::sharing::{Change, SharedMachine};
-use vkfd_remote::guest::{self, forward};
+use vkfd_remote::guest::{self, forward, FileId};
+use vkfd_uapi::command::GET_VERSION;
+use vkfd_uapi::pod::Pod;
+use vkfd_uapi::process::GetVersionArgs;
 
 /// See the module.
 pub(crate) struct Forwarded {
@@ -29,12 +33,15 @@ pub(crate) struct Forwarded {
     machine: Description,
     file: DeviceFile,
     process: Mutex<Weak<forward::Process>>,
+    /// The same, once somebody has asked about the machine: each new one takes descriptors that
+    /// stay.
+    asking: Mutex<Option<Arc<forward::Process>>>,
 }
 
 impl Forwarded {
     /// By the render node or socket `way` to a machine like this.
     pub(crate) fn new(way: PathBuf, machine: Description) -> io::Result<Self> {
-        Ok(Self { way, machine, file: DeviceFile::new()?, process: Mutex::default() })
+        Ok(Self { way, machine, file: DeviceFile::new()?, process: Mutex::default(), asking: Mutex::default() })
     }
 
     fn context(&self) -> Result<Arc<forward::Process>, c_int> {
@@ -57,6 +64,20 @@ impl Forwarded {
         Ok(opened)
     }
 }
+
+impl Forwarded {
+    fn asking(&self) -> Result<Arc<forward::Process>, c_int> {
+        if let Some(process) = &*self.asking.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(process.clone());
+        }
+        let process = self.context()?;
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(asking.get_or_insert(process).clone())
+    }
+}
+
+/// `AMDGPU_INFO_ACCEL_WORKING`.
+const INFO_ACCEL_WORKING: u32 = 0;
 
 /// What this process shares with others, of each context that it has had: memory that was
 /// registered stays in its file.
@@ -106,22 +127,45 @@ fn watch(machine: &Arc<SharedMachine>) {
 
 impl Backend for Forwarded {
     fn open(&self) -> Result<Arc<dyn Process>, c_int> {
-        Ok(self.context()?)
+        let process = self.context()?;
+        // By its first call the other side knows a program that has opened more than render nodes.
+        let mut version = GetVersionArgs::zeroed();
+        // SAFETY: the argument is the call's own.
+        unsafe { process.ioctl(forward::File::Kfd, GET_VERSION.0, (&raw mut version).cast())? };
+        Ok(process)
     }
 
     fn open_render(&self, index: usize) -> Result<Arc<dyn Render>, c_int> {
         let number = u32::try_from(index).map_err(|_| libc::ENODEV)?;
-        Ok(Arc::new(Node { process: self.context()?, number }))
+        let node = Node { process: self.context()?, number };
+        // The other side has the node open from its first call on.
+        ask(&node, None, INFO_ACCEL_WORKING, [0; 4], 4)?;
+        Ok(Arc::new(node))
     }
 
-    fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd> {
+    fn question(&self, index: usize) -> Result<Arc<dyn Render>, c_int> {
+        let number = u32::try_from(index).map_err(|_| libc::ENODEV)?;
+        Ok(Arc::new(Node { process: self.asking()?, number }))
+    }
+
+    fn forget_questions(&self) {
+        let before = self.asking.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(before);
+    }
+
+    fn descriptor(&self, flags: c_int, mark: u32) -> io::Result<OwnedFd> {
         match self.context() {
             Ok(context) => match context.shared_machine() {
-                Some(machine) => DeviceFile::of_another(machine.device().try_clone()?).open(flags),
-                None => self.file.open(flags),
+                Some(machine) => DeviceFile::of_another(machine.device().try_clone()?).open(flags, mark),
+                None => self.file.open(flags, mark),
             },
             Err(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
+    }
+
+    fn shared_file(&self) -> Option<FileId> {
+        let context = self.asking().ok()?;
+        guest::identity(context.shared_machine()?.device().as_raw_fd()).ok()
     }
 
     fn gpu(&self, gpu_id: u32) -> Option<usize> {

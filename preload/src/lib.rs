@@ -9,6 +9,9 @@
 //! | `setting` | what `vkfd run` said, in the environment |
 //! | `reach` | whether the program's calls get to the hooks |
 //! | `redirect` | paths: what lies below the private directory, what is a device |
+//! | `processes` | the list of processes below `/sys/class/kfd/kfd/proc` |
+//! | `fdinfo` | what `/proc` says of descriptors of devices |
+//! | `made_file` | a file whose text is made when it is opened |
 //! | `usage` | files that say how much memory is in use |
 //! | `table` | which descriptors are devices |
 //! | `device` | the open files behind them |
@@ -45,11 +48,14 @@
 
 mod backend;
 mod device;
+mod fdinfo;
 mod forwarded;
 mod hooks;
 mod machine;
+mod made_file;
 mod message;
 mod own_stack;
+mod processes;
 mod reach;
 mod real;
 mod redirect;

@@ -21,6 +21,7 @@ use vkfd_gpu::{Checking, Profile, Timeline};
 use vkfd_host::address_space::ProcessMemory;
 use vkfd_host::per_process::PerProcess;
 use vkfd_host::{HostError, KfdFile, Machine, MachineOptions, RenderFile};
+use vkfd_remote::guest::FileId;
 
 static MACHINE: PerProcess<Option<Box<dyn Backend>>> = PerProcess::new();
 
@@ -49,6 +50,11 @@ pub(crate) fn get() -> Result<&'static dyn Backend, i32> {
     let made = MACHINE.get_or_init(|| own_stack::call(make));
     // Not in a child of vfork: what it makes would be its parent's.
     made.and_then(Option::as_deref).ok_or(libc::ENODEV)
+}
+
+/// The machine, if this process has one already.
+pub(crate) fn made() -> Option<&'static dyn Backend> {
+    MACHINE.get().and_then(Option::as_deref)
 }
 
 fn forwarded(way: std::path::PathBuf, setting: &Setting) -> Result<Box<dyn Backend>, HostError> {
@@ -152,9 +158,19 @@ impl Backend for Local {
         Ok(Arc::new(self.machine.open_render(index)?))
     }
 
-    fn descriptor(&self, flags: c_int) -> io::Result<OwnedFd> {
+    fn question(&self, index: usize) -> Result<Arc<dyn Render>, c_int> {
+        self.open_render(index)
+    }
+
+    fn forget_questions(&self) {}
+
+    fn descriptor(&self, flags: c_int, mark: u32) -> io::Result<OwnedFd> {
         let file = self.machine.device_file().ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-        file.open(flags)
+        file.open(flags, mark)
+    }
+
+    fn shared_file(&self) -> Option<FileId> {
+        None
     }
 
     fn gpu(&self, gpu_id: u32) -> Option<usize> {

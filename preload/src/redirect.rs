@@ -2,6 +2,8 @@
 //! Paths. What KFD and DRM show of themselves below `/sys`, `/dev` and `/proc` is below the private
 //! directory under the same names.
 
+use crate::fdinfo::Descriptor;
+use crate::processes;
 use crate::real;
 use crate::setting::{self, Mark, Setting};
 use crate::usage::{self, Usage};
@@ -33,7 +35,7 @@ const PCI: &[u8] = b"/sys/bus/pci/devices/";
 const OWN_DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// Bytes of a path of ours with the directory before it. Shorter than the kernel's longest path,
 /// because it is on the caller's stack; what is longer is nothing of ours.
-const LONGEST: usize = LONGEST_DIRECTORY + 1024;
+pub(crate) const LONGEST: usize = LONGEST_DIRECTORY + 1024;
 /// So much of a path is read at a time.
 const PIECE: usize = 128;
 /// Directories of the system that have entries of ours, and how those entries are called or begin.
@@ -41,6 +43,8 @@ const SYSTEM: [&[u8]; 3] = [b"/sys", b"/dev", b"/proc"];
 const ENTRIES: [&[u8]; 8] = [b"vkfd", b"kfd", b"drm", b"dri", b"amdgpu", b"modules", b"0000:", b"226:"];
 /// Bytes of such an entry's path: longer ones are not ours.
 const LONGEST_ENTRY: usize = 512;
+/// Digits of a descriptor's number at most.
+const LONGEST_NUMBER: usize = 7;
 
 /// A device file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +78,24 @@ impl Device {
         }
     }
 
+    /// What its descriptors are marked with, for other processes.
+    pub(crate) fn mark(self) -> u32 {
+        match self {
+            Self::Kfd => 0,
+            Self::Render(index) => index.saturating_mul(2).saturating_add(1),
+            Self::Card(index) => index.saturating_mul(2).saturating_add(2),
+        }
+    }
+
+    /// The device whose descriptors have this mark.
+    pub(crate) fn marked(mark: u32) -> Self {
+        match mark.checked_sub(1) {
+            None => Self::Kfd,
+            Some(node) if node % 2 == 0 => Self::Render(node / 2),
+            Some(node) => Self::Card(node / 2),
+        }
+    }
+
     /// The number of the GPU whose render or primary node it is.
     pub(crate) fn drm(self) -> Option<u32> {
         match self {
@@ -96,6 +118,7 @@ pub(crate) struct Path {
     end: usize,
     device: Option<Device>,
     usage: Option<Usage>,
+    descriptor: Option<Descriptor>,
 }
 
 impl Path {
@@ -103,7 +126,8 @@ impl Path {
     /// has room for one of these and no more.
     #[inline(never)]
     pub(crate) fn new(path: *const c_char) -> Self {
-        let mut this = Self { original: path, text: MaybeUninit::uninit(), end: 0, device: None, usage: None };
+        let mut this =
+            Self { original: path, text: MaybeUninit::uninit(), end: 0, device: None, usage: None, descriptor: None };
         if begins_like_ours(path.cast()) {
             this.look_at(path.cast());
         }
@@ -153,9 +177,12 @@ impl Path {
         if is_ours(setting, path) {
             self.device = device(setting, path);
             self.usage = usage::of(path);
-            self.end = end;
+            let list = processes::rest(path).map(<[u8]>::len);
+            self.end = list.and_then(|rest| processes::moved(setting, text, end, rest)).unwrap_or(end);
             vkfd_host::interpose::note_hook();
             setting.mark(Mark::Used);
+        } else {
+            self.descriptor = Descriptor::of(path);
         }
     }
 
@@ -173,9 +200,15 @@ impl Path {
         self.device
     }
 
-    /// The file with a changing number that it names.
-    pub(crate) fn usage(&self) -> Option<Usage> {
-        self.usage
+    /// The descriptor that it names, as a link or as a file about it.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.descriptor.as_ref()
+    }
+
+    /// A descriptor of a file whose text is made when it is opened; nothing for another path.
+    pub(crate) fn open_made(&self, flags: c_int) -> Option<c_int> {
+        let usage = || self.usage?.open(flags);
+        usage().or_else(|| self.descriptor.as_ref()?.open(flags))
     }
 
     /// Whether it is another path than the caller's.
@@ -205,7 +238,11 @@ fn is_entry_of_ours(path: *const u8) -> bool {
         unsafe { raw::load_u8(path.wrapping_add(at)) }.ok()
     };
     // Without the byte after it: what is longer is looked at in full.
-    !path.is_null() && ENTRIES.iter().any(|entry| (0..).zip(*entry).all(|(at, wanted)| byte(at) == Some(*wanted)))
+    let named = || ENTRIES.iter().any(|entry| (0..).zip(*entry).all(|(at, wanted)| byte(at) == Some(*wanted)));
+    // A descriptor among those of a process: a short number.
+    let end = || (0..=LONGEST_NUMBER).find(|at| !byte(*at).is_some_and(|digit| digit.is_ascii_digit()));
+    let number = || end().is_some_and(|end| end > 0 && byte(end) == Some(0));
+    !path.is_null() && (named() || number())
 }
 
 /// The path of an open directory, at the beginning of `to`: where it ends.
@@ -311,7 +348,8 @@ pub(crate) fn gpu_of(directory: &[u8]) -> Option<u32> {
 /// The path under which the program knows what libc calls `path`.
 pub(crate) fn shown(path: &[u8]) -> Option<&[u8]> {
     let directory = setting::get()?.directory.as_os_str().as_bytes();
-    path.strip_prefix(directory).filter(|rest| rest.first() == Some(&b'/'))
+    let shown = path.strip_prefix(directory).filter(|rest| rest.first() == Some(&b'/'))?;
+    Some(processes::shown(shown).unwrap_or(shown))
 }
 
 /// The number in `/proc/self/fd/NUMBER`.

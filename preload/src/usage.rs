@@ -11,18 +11,11 @@
 //! unless its number never changes.
 
 use crate::redirect::gpu_of;
-use crate::{machine, own_stack};
+use crate::{device, machine, made_file, own_stack};
 use libc::c_int;
-use std::fs::File;
-use std::io;
-use std::os::fd::IntoRawFd;
-use std::os::unix::fs::FileExt;
 use vkfd_driver::drm::usage::{Fact, FILES};
-use vkfd_gpu::raw::memory_file;
 use vkfd_host::sabotage;
 use vkfd_sabotage::Switch;
-use vkfd_uapi::drm::{Info, INFO};
-use vkfd_uapi::pod::Pod;
 
 /// A file, and the GPU that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,27 +43,23 @@ impl Usage {
     /// A descriptor of the text. None for a caller that wants to write, and where no machine
     /// answers: the private file is opened then.
     pub(crate) fn open(self, flags: c_int) -> Option<c_int> {
-        let reads = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0;
-        if !reads || sabotage::has(Switch::UsageAtStart) {
+        if !made_file::is_read(flags) || sabotage::has(Switch::UsageAtStart) {
             return None;
         }
         let number = own_stack::if_needed(|| self.ask())?;
-        write(number, flags & libc::O_CLOEXEC != 0).ok().map(IntoRawFd::into_raw_fd)
+        made_file::open(format!("{number}\n").as_bytes(), flags)
     }
 
     fn ask(self) -> Option<u64> {
-        let render = machine::get().ok()?.open_render(usize::try_from(self.gpu).ok()?).ok()?;
+        let (machine, gpu) = (machine::get().ok()?, usize::try_from(self.gpu).ok()?);
+        let (query, sensor, bytes) =
+            if self.fact == Fact::Busy { (SENSOR, GPU_LOAD, 4) } else { (MEMORY, 0, WORDS * 8) };
+        let mut answer = device::ask_machine(machine, gpu, query, [sensor, 0, 0, 0], bytes)?;
+        answer.resize(WORDS * 8, 0);
         let mut words = [0_u64; WORDS];
-        let mut info = Info::zeroed();
-        info.return_ptr = words.as_mut_ptr().expose_provenance() as u64;
-        info.return_size = u32::try_from(size_of_val(&words)).ok()?;
-        info.query = MEMORY;
-        if self.fact == Fact::Busy {
-            (info.query, info.arguments[0], info.return_size) = (SENSOR, GPU_LOAD, 4);
+        for (word, bytes) in words.iter_mut().zip(answer.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().ok()?);
         }
-        // SAFETY: the structure and the room for the answer are this function's own.
-        let asked = unsafe { render.ioctl(None, INFO.0, (&raw mut info).cast()) };
-        asked.ok()?;
         let [vram, _, vram_used, _, _, _, _, _, gtt, _, gtt_used, _] = words;
         Some(match self.fact {
             Fact::Vram => vram,
@@ -81,13 +70,4 @@ impl Usage {
             Fact::Busy => vram,
         })
     }
-}
-
-/// A memory file with the number as sysfs writes it.
-fn write(number: u64, close: bool) -> io::Result<File> {
-    let text = format!("{number}\n");
-    let make = if close { memory_file::sealed } else { memory_file::sealed_inherited };
-    let file = make(c"sysfs", text.len() as u64)?;
-    file.write_all_at(text.as_bytes(), 0)?;
-    Ok(file)
 }

@@ -91,6 +91,9 @@ switches! {
         Forgotten = "forgotten": "Memory that leaves the SVM ranges while it is being mapped gets entries.";
         CountedRanges = "counted_ranges": "SVM memory in VRAM counts as memory that is not available.";
         LateMessage = "late_message": "The driver logs a page fault after it has woken the client.";
+        UntimedEvictions = "untimed_evictions": "Evictions take no time in a process's statistics.";
+        FirstGpusCounts = "first_gpus_counts": "SVM faults and migrations count as the first GPU's.";
+        EveryonesMemory = "everyones_memory": "All memory in use on a GPU is each process's.";
         BeforeCommit = "before_commit": "The driver calls its options' hook between faulting pages in and committing them. A test can cause a race there every time. Breaks nothing by itself.";
     }
     /// One GPU.
@@ -106,6 +109,7 @@ switches! {
         Lenient = "lenient": "A strict GPU does what others do.";
         OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
+        WorkOfAll = "work_of_all": "The time of each address space's kernels is that of all kernels of the GPU.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.
@@ -155,6 +159,7 @@ switches! {
         LoaderInThreads = "loader_in_threads": "Threads of the driver take the loader's lock as they start.";
         NoCards = "no_cards": "GPUs have no primary nodes in /sys/class/drm and /dev/dri.";
         UsageAtStart = "usage_at_start": "Files of memory in use and of load in sysfs stay as `vkfd run` has made them.";
+        ListsAtStart = "lists_at_start": "The list of processes and the facts about descriptors stay as a machine without users has them.";
         PrivateFiles = "private_files": "The files that `vkfd run` makes are for its own user alone.";
     }
     /// The memory of the process that the user host runs in.

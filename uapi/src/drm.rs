@@ -190,6 +190,27 @@ pod! {
     }
 }
 
+/// A question of vkfd's own in `INFO`: the files of `/sys/class/kfd/kfd/proc`. Arguments: the
+/// process to begin with, in two halves, and the entry of its to begin with. The answer is a
+/// [`ListHead`] and entries. Each entry is a path and a text, both with a zero behind. The path of
+/// a directory ends with a slash, and it has no text.
+pub const INFO_PROCESSES: u32 = 0x766b_0001;
+/// Another: the lines that `/proc/PID/fdinfo` has of a render node. Argument: a PID; 0 for the file
+/// that is asked. The answer is the text's length in 32 bits, and as much of it as fits.
+pub const INFO_FDINFO: u32 = 0x766b_0002;
+
+pod! {
+    /// The head of the answer to [`INFO_PROCESSES`].
+    pub struct ListHead {
+        /// The process to go on with; 0 at the end.
+        pub process: u64,
+        /// The entry of it.
+        pub entry: u32,
+        /// Bytes of entries behind this head.
+        pub bytes: u32,
+    }
+}
+
 assert_layout! {
     Version: 64 {
         version_minor: 4, version_patchlevel: 8, pad: 12, name_len: 16, name_ptr: 24, date_len: 32, date_ptr: 40, desc_len: 48, desc_ptr: 56,
@@ -205,6 +226,7 @@ assert_layout! {
     GemWaitIdle: 16 { flags: 4, timeout: 8 }
     GemVa: 40 { pad: 4, operation: 8, flags: 12, va_address: 16, offset_in_bo: 24, map_size: 32 }
     GemOp: 16 { op: 4, value: 8 }
+    ListHead: 16 { entry: 8, bytes: 12 }
 }
 
 calls! {
@@ -231,9 +253,10 @@ calls! {
     GEM_CREATE "AMDGPU_GEM_CREATE" = iowr<GemCreate>(0x40), 0xc020_6440, since 1, local "its objects are local";
     /// An object's mmap offset.
     GEM_MMAP "AMDGPU_GEM_MMAP" = iowr<GemMmap>(0x41), 0xc008_6441, since 1, local "its objects are local";
-    /// A question about the device.
+    /// A question about the device. An answer that is shorter than its room leaves the rest as it
+    /// is, so the room goes both ways.
     INFO "AMDGPU_INFO" = iow<Info>(0x45), 0x4020_6445,
-        since 1, forwarded [Out return_ptr: u8, Word return_size];
+        since 1, forwarded [Both return_ptr: u8, Word return_size];
     /// Set or get an object's metadata.
     GEM_METADATA "AMDGPU_GEM_METADATA" = iowr<GemMetadata>(0x46), 0xc120_6446, since 1, local "its objects are local";
     /// Wait until an object is idle.

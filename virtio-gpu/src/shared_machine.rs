@@ -204,7 +204,7 @@ impl Host {
         let (files, their_files) = UnixStream::pair()?;
         let (notes, their_notes) = UnixStream::pair()?;
         files.set_nonblocking(true)?;
-        let sharing = SharingProcess { files, handles: self.handles.clone() };
+        let sharing = SharingProcess { pid: u32::try_from(pid).unwrap_or(0), files, handles: self.handles.clone() };
         let device = Device::on(self.machine.clone(), Some(sharing), self.options).map_err(io::Error::other)?;
         has_memory(&device, &memory, bytes)?;
         let shared = self.machine.device_file().ok_or(io::ErrorKind::NotFound)?.file().as_fd();

@@ -74,6 +74,8 @@ pub fn write(directory: &Path, machine: &Description, svm: bool) -> io::Result<(
     let topology = Machine { processors: processors(), gpus: &gpus, coherent: machine.coherent, svm };
     let mut kfd = Files { at: directory.join("sys/devices/virtual/kfd/kfd") };
     topology.render(&mut kfd)?;
+    // A program that looks there gets a list of its own.
+    fs::create_dir_all(kfd.at.join("proc"))?;
     kfd.write("dev", "510:0\n")?;
     kfd.write("uevent", "MAJOR=510\nMINOR=0\nDEVNAME=kfd\n")?;
     let root = Files { at: directory.to_owned() };

@@ -8,6 +8,7 @@ mod disasm;
 mod doctor;
 mod lint;
 mod locks;
+mod monitors;
 mod recorded;
 mod run;
 mod seccomp;

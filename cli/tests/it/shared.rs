@@ -11,35 +11,35 @@ use std::time::{Duration, Instant};
 use vkfd_sabotage::Switch;
 
 /// Machines may be slow and busy.
-const SOON: Duration = Duration::from_secs(120);
+pub const SOON: Duration = Duration::from_secs(120);
 
 /// A directory for the sockets, and the program.
-struct Stand {
+pub struct Stand {
     dir: tempfile::TempDir,
-    program: PathBuf,
+    pub program: PathBuf,
 }
 
 /// A process that is talked with by lines; killed when dropped.
-struct Talk {
-    child: Child,
+pub struct Talk {
+    pub child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Talk {
-    fn start(mut command: Command) -> Self {
+    pub fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, input, output }
     }
 
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    fn ask(&mut self, question: &str) -> String {
+    pub fn ask(&mut self, question: &str) -> String {
         writeln!(self.input.as_mut().unwrap(), "{question}").unwrap();
         self.line()
     }
@@ -49,7 +49,7 @@ impl Talk {
         assert_eq!(unsafe { libc::kill(i32::try_from(self.child.id()).unwrap(), signal) }, 0);
     }
 
-    fn code(&mut self) -> Option<i32> {
+    pub fn code(&mut self) -> Option<i32> {
         drop(self.input.take());
         self.child.wait().unwrap().code()
     }
@@ -64,11 +64,11 @@ impl Drop for Talk {
 
 impl Stand {
     /// `None`, with a word, where there is no compiler.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         Self::of("shared.c")
     }
 
-    fn of(source: &str) -> Option<Self> {
+    pub fn of(source: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests").join(source);
@@ -84,7 +84,7 @@ impl Stand {
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = common::command(arguments);
         command.env("XDG_RUNTIME_DIR", self.dir.path());
         command
@@ -95,14 +95,14 @@ impl Stand {
     }
 
     /// A machine that programs can join.
-    fn serve(&self) -> Talk {
+    pub fn serve(&self) -> Talk {
         let mut server = Talk::start(self.command(&["serve", "lab", "--gpus", "2", "--vram", "80M"]));
         let line = server.line();
         assert!(line.starts_with("lab: 2 gfx900 GPUs with 80 MiB each"), "{line}");
         server
     }
 
-    fn joined(&self, arguments: &[&str]) -> Command {
+    pub fn joined(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(&["run", "--shared", "lab", "--"]);
         command.arg(&self.program).args(arguments);
         command
@@ -113,13 +113,13 @@ impl Stand {
     }
 
     /// The one line that a program printed.
-    fn said(&self, arguments: &[&str]) -> String {
+    pub fn said(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
         String::from_utf8(ran.stdout).unwrap().trim_end().to_owned()
     }
 
-    fn hold(&self) -> (Talk, String) {
+    pub fn hold(&self) -> (Talk, String) {
         let mut holder = Talk::start(self.joined(&["hold"]));
         let line = holder.line();
         let name = line.strip_prefix("name ").unwrap_or_else(|| panic!("{line}")).to_owned();
@@ -139,7 +139,7 @@ impl Stand {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -178,7 +178,7 @@ fn processes_share_memory_and_a_killed_one_leaves_nothing() {
 }
 
 /// What a file of sysfs says to a monitor that joins the machine.
-fn monitor(stand: &Stand, sabotage: &str, file: &str) -> String {
+pub fn monitor(stand: &Stand, sabotage: &str, file: &str) -> String {
     let mut cat = stand.command(&["run", "--shared", "lab", "--", "cat", file]);
     let read = cat.env("VKFD_SABOTAGE", sabotage).output().unwrap();
     assert_eq!(read.status.code(), Some(0), "{read:?}");
@@ -251,7 +251,7 @@ fn monitors_see_how_much_a_gpu_works() {
 }
 
 /// The one child of a process.
-fn child_of(parent: u32) -> i32 {
+pub fn child_of(parent: u32) -> i32 {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     children.trim().parse().unwrap()
 }

@@ -40,6 +40,20 @@ pub struct Counters {
     pub gpu_faults: Counter,
 }
 
+/// GPUs that counters tell apart: all that a machine can have.
+pub const GPUS: usize = 32;
+
+/// What a process's SVM memory has been through on one GPU.
+#[derive(Default)]
+pub struct GpuCounters {
+    /// Faults that were served.
+    pub faults: Counter,
+    /// Pages that moved to it.
+    pub pages_in: Counter,
+    /// Pages that moved away from it, to system memory.
+    pub pages_out: Counter,
+}
+
 /// What a process's SVM memory has been through. Shared with its granules, which other processes'
 /// allocations may evict.
 #[derive(Default)]
@@ -67,4 +81,45 @@ pub struct SvmCounters {
     pub unregistered: Counter,
     /// Ranges, or parts, that went with their memory.
     pub dropped: Counter,
+    by_gpu: [GpuCounters; GPUS],
+    /// All GPUs' are the first one's.
+    merged: bool,
+}
+
+impl SvmCounters {
+    /// Zeros; `merged` makes all GPUs' counts the first one's.
+    pub fn new(merged: bool) -> Self {
+        Self { merged, ..Self::default() }
+    }
+
+    /// Those of GPU number `gpu`, if there is one.
+    pub fn on(&self, gpu: usize) -> Option<&GpuCounters> {
+        self.by_gpu.get(if self.merged { 0 } else { gpu })
+    }
+
+    /// A fault of GPU number `gpu` was served.
+    pub fn add_fault(&self, gpu: usize) {
+        self.faults.add(1);
+        if let Some(on) = self.on(gpu) {
+            on.faults.add(1);
+        }
+    }
+
+    /// A call to the host has moved pages to GPU number `gpu`.
+    pub fn add_in(&self, gpu: usize, pages: u64) {
+        self.migrations_in.add(1);
+        self.pages_in.add(pages);
+        if let Some(on) = self.on(gpu) {
+            on.pages_in.add(pages);
+        }
+    }
+
+    /// Pages have moved back at once, from GPU number `gpu` as far as is known.
+    pub fn add_out(&self, gpu: Option<usize>, pages: u64) {
+        self.migrations_out.add(1);
+        self.pages_out.add(pages);
+        if let Some(on) = gpu.and_then(|gpu| self.on(gpu)) {
+            on.pages_out.add(pages);
+        }
+    }
 }

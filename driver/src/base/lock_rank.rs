@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! Open       the Linux host's processes by address space; held over opening one
+//! Listing    the processes and render nodes that monitors are shown
 //! Gem        a render file's objects and their mappings
 //! Process    handles, GPU address reservations, queues, accounting of one process
 //! Sweep      the dropping of SVM ranges whose memory has gone
@@ -34,6 +35,7 @@
 #[allow(missing_docs)] // the module documentation is the table
 pub enum Rank {
     Open,
+    Listing,
     Gem,
     Process,
     Sweep,

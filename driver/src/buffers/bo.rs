@@ -142,6 +142,19 @@ pub struct Spec {
     pub charge: Option<Charge>,
     /// On how many GPUs it may be mapped.
     pub gpus: usize,
+    /// How it came.
+    pub origin: Origin,
+}
+
+/// How an object came to its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The process allocated it.
+    Allocated,
+    /// It is memory of a file (dma-buf).
+    Imported,
+    /// It maps a DRM object.
+    Gem,
 }
 
 /// A buffer object.
@@ -153,6 +166,7 @@ pub struct Bo {
     mmap_offset: u64,
     backing: Backing,
     first_page: u64,
+    origin: Origin,
     inner: Mutex<Inner>,
     /// Registration has succeeded: handles find it.
     ready: AtomicBool,
@@ -161,7 +175,7 @@ pub struct Bo {
 impl Bo {
     /// An object, not mapped anywhere and not ready.
     pub fn new(spec: Spec) -> Result<Arc<Self>> {
-        let Spec { number, device, span, flags, mmap_offset, backing, first_page, charge, gpus } = spec;
+        let Spec { number, device, span, flags, mmap_offset, backing, first_page, charge, gpus, origin } = spec;
         let inner = Inner {
             reservation: Reservation::new(),
             windows: None,
@@ -172,7 +186,7 @@ impl Bo {
         };
         let inner = Mutex::new(Rank::Bo, inner)?;
         let ready = AtomicBool::new(false);
-        os::arc(Self { number, device, span, flags, mmap_offset, backing, first_page, inner, ready })
+        os::arc(Self { number, device, span, flags, mmap_offset, backing, first_page, origin, inner, ready })
     }
 
     /// Its number in its process.
@@ -193,6 +207,11 @@ impl Bo {
     /// Its GPU addresses.
     pub const fn span(&self) -> GpuSpan {
         self.span
+    }
+
+    /// How it came.
+    pub const fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Its ABI flags.

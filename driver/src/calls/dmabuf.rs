@@ -3,7 +3,7 @@
 
 use crate::base::addr::{CpuVa, GpuSpan, GpuVa};
 use crate::base::errno::{Errno, Error, Reason, Result};
-use crate::buffers::bo::{Bo, Spec};
+use crate::buffers::bo::{Bo, Origin, Spec};
 use crate::buffers::dmabuf::DmaBuf;
 use crate::gpuvm::page_table::VA_END;
 use crate::os::{self, Arc};
@@ -73,7 +73,9 @@ pub(crate) fn import_dmabuf(process: &Arc<Process>, args: &mut abi::ImportDmabuf
     let number = super::memory::reserve_number(process)?;
     let backing = buffer.backing.share();
     let gpus = process.gpu_count();
-    let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
+    let origin = Origin::Imported;
+    let bo =
+        Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus, origin });
     let bo = super::memory::publish(process, number, bo)?;
     bo.share_metadata(buffer.metadata.clone());
     bo.set_ready();

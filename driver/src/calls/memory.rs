@@ -8,7 +8,7 @@
 
 use crate::base::addr::{CpuVa, GpuSpan, GpuVa, PAGE};
 use crate::base::errno::{Errno, Error, Reason, Result};
-use crate::buffers::bo::{Backing, Bo, Spec, VramMemory};
+use crate::buffers::bo::{Backing, Bo, Origin, Spec, VramMemory};
 use crate::device::limit::{Charge, ChargedDma, Limit};
 use crate::device::Device;
 use crate::gpuvm::page_table::VA_END;
@@ -204,7 +204,9 @@ fn alloc_backed(
     };
     let number = reserve_number(process)?;
     let device = device.clone();
-    let bo = Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus });
+    let origin = Origin::Allocated;
+    let bo =
+        Bo::new(Spec { number, device, span, flags, mmap_offset, backing, first_page: 0, charge: None, gpus, origin });
     let bo = publish(process, number, bo)?;
     bo.set_ready();
     Ok(Allocated { handle: bo.handle(), mmap_offset: returned_offset })
@@ -235,7 +237,8 @@ fn alloc_userptr(
         let backing = Backing::Userptr(object);
         let (device, gpus) = (device.clone(), process.gpu_count());
         let charge = Some(charge);
-        Bo::new(Spec { number, device, span, flags, mmap_offset: 0, backing, first_page: 0, charge, gpus })
+        let origin = Origin::Allocated;
+        Bo::new(Spec { number, device, span, flags, mmap_offset: 0, backing, first_page: 0, charge, gpus, origin })
     });
     let bo = publish(process, number, bo)?;
     match build_userptr(process, &bo) {

@@ -83,17 +83,18 @@ impl Granule {
         (0..self.seats.len()).any(|gpu| self.is_on(gpu))
     }
 
-    /// Brings what is in `span` of it back to system memory. How many pages moved.
+    /// Brings what is in `span` of it back to system memory. How many pages moved. They count as
+    /// the first GPU's that has any of the granule.
     pub fn bring_back(&self, span: CpuSpan) -> Result<u64> {
+        let from = (0..self.seats.len()).find(|gpu| self.is_on(*gpu));
         let moved = self.mm.migrate_to_system(span)?;
-        self.count_moves_out(moved);
+        self.count_moves_out(from, moved);
         Ok(moved)
     }
 
-    fn count_moves_out(&self, pages: u64) {
+    fn count_moves_out(&self, from: Option<usize>, pages: u64) {
         if pages > 0 {
-            self.counters.migrations_out.add(1);
-            self.counters.pages_out.add(pages);
+            self.counters.add_out(from, pages);
         }
     }
 }
@@ -469,7 +470,7 @@ impl Device {
         }
         let places = self.residency().places(granule)?;
         let moved = granule.mm.evict_places(self, &places)?;
-        granule.count_moves_out(moved);
+        granule.count_moves_out(Some(self.index()), moved);
         Ok(moved)
     }
 
@@ -499,8 +500,7 @@ impl DeviceMemory for Device {
                 done += 1;
                 continue;
             };
-            granule.counters.migrations_out.add(1);
-            granule.counters.pages_out.add(run);
+            granule.counters.add_out(Some(self.index()), run);
             let start = granule.span.start().0 / PAGE + first;
             let (from, to, trigger) = (self.id(), 0, MIGRATE_TRIGGER_PAGEFAULT_CPU);
             let (prefetch, preferred) = (SVM_LOCATION_UNDEFINED, SVM_LOCATION_UNDEFINED);

@@ -19,7 +19,7 @@ use super::Argument;
 use crate::base::addr::{GpuSpan, GpuVa, PAGE};
 use crate::base::errno::{Errno, Result};
 use crate::base::lock_rank::Rank;
-use crate::buffers::bo::{Backing, Bo, Spec};
+use crate::buffers::bo::{Backing, Bo, Origin, Spec};
 use crate::buffers::dmabuf::DmaBuf;
 use crate::buffers::gem_object::{allocate, GemObject, Wanted, DOMAIN_GTT, DOMAIN_VRAM, NO_CPU_ACCESS};
 use crate::buffers::metadata::{Metadata, Noted, METADATA_BYTES};
@@ -142,6 +142,22 @@ impl Objects {
         let handle = self.enter(backing, wanted, Metadata::new()?)?;
         argument.put_u32(0, handle).inspect_err(|_| {
             let _ = self.close(handle);
+        })
+    }
+
+    /// Bytes of the objects that are in VRAM, and in system memory; of the latter, those that were
+    /// to be in VRAM. O(objects).
+    pub(super) fn held(&self) -> [u64; 3] {
+        let entries = self.entries.lock();
+        entries.iter().fold([0; 3], |[vram, gtt, elsewhere], (_, Entry { object, .. })| {
+            let bytes = object.wanted.bytes;
+            match object.backing {
+                Backing::Vram(_) => [vram.saturating_add(bytes), gtt, elsewhere],
+                _ if object.wanted.domains & DOMAIN_VRAM != 0 => {
+                    [vram, gtt.saturating_add(bytes), elsewhere.saturating_add(bytes)]
+                }
+                _ => [vram, gtt.saturating_add(bytes), elsewhere],
+            }
         })
     }
 
@@ -345,7 +361,18 @@ fn map_gem(
     process.svm_work().sweep()?;
     let number = memory::reserve_number(process)?;
     let (device, backing, gpus) = (device.clone(), backing.share(), process.gpu_count());
-    let spec = Spec { number, device, span, flags, mmap_offset: 0, backing, first_page, charge: None, gpus };
+    let spec = Spec {
+        number,
+        device,
+        span,
+        flags,
+        mmap_offset: 0,
+        backing,
+        first_page,
+        charge: None,
+        gpus,
+        origin: Origin::Gem,
+    };
     let bo = memory::publish(process, number, Bo::new(spec)).map_err(|error| match error.errno {
         Errno::EADDRINUSE => Errno::EINVAL.into(),
         _ => error,

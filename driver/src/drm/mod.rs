@@ -6,7 +6,9 @@
 //! fields say nothing about a GPU without graphics and are 0.
 
 pub mod binding;
+mod fdinfo;
 mod gem;
+mod processes;
 pub mod usage;
 
 use self::gem::Objects;
@@ -15,10 +17,11 @@ use crate::base::addr::CpuVa;
 use crate::base::errno::{Errno, Result};
 use crate::calls::mmap::Mapped;
 use crate::machine::kfd::Kfd;
-use crate::os::Arc;
+use crate::machine::listing::Client;
+use crate::os::{self, Arc};
 use crate::process::Process;
 use crate::topology::Model;
-use vkfd_uapi::drm::{Call, TYPE};
+use vkfd_uapi::drm::{Call, INFO_FDINFO, INFO_PROCESSES, TYPE};
 use vkfd_uapi::ioctl::Command;
 
 /// `DRM_CAP_PRIME`: buffers become files, and files buffers.
@@ -137,6 +140,13 @@ pub struct RenderFile {
     kfd: Arc<Kfd>,
     index: usize,
     objects: Objects,
+    client: Client,
+}
+
+impl Drop for RenderFile {
+    fn drop(&mut self) {
+        self.kfd.listing().close(self.client);
+    }
 }
 
 impl RenderFile {
@@ -145,8 +155,18 @@ impl RenderFile {
     /// # Errors
     /// ENODEV where there is none, ENOMEM.
     pub fn new(kfd: &Arc<Kfd>, index: usize) -> Result<Self> {
+        Self::of(kfd, index, os::process().0)
+    }
+
+    /// The same, opened by the process with this PID; 0 for one that is none of this system.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn of(kfd: &Arc<Kfd>, index: usize, pid: u32) -> Result<Self> {
         let device = kfd.devices().get(index).ok_or(Errno::ENODEV)?;
-        Ok(Self { kfd: kfd.clone(), index, objects: Objects::new(kfd, device)? })
+        let (kfd, objects) = (kfd.clone(), Objects::new(kfd, device)?);
+        let client = kfd.listing().open(pid, index)?;
+        Ok(Self { kfd, index, objects, client })
     }
 
     /// What `bytes` at `offset` show, if they are an object's; otherwise they may be the process's
@@ -188,6 +208,11 @@ impl RenderFile {
             // `{return_pointer: u64, return_size: u32, query: u32, ...}`
             Call::INFO => {
                 let (to, size, query) = (argument.u64(0)?, argument.u32(8)?, argument.u32(12)?);
+                match query {
+                    INFO_PROCESSES => return processes::answer(&self.kfd, &argument, to, size),
+                    INFO_FDINFO => return self.answer_fdinfo(caller, to, size, argument.u32(16)?, bound),
+                    _ => {}
+                }
                 let Fields(bytes, length) = match query {
                     INFO_HW_IP_COUNT | INFO_HW_IP_INFO => engine(&self.kfd, self.index, query, argument.u32(16)?)?,
                     INFO_SENSOR => sensor(&self.kfd, self.index, argument.u32(16)?)?,

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::gpuvm::page_table::{Leaves, PageTable};
 use crate::os::{Arc, Mutex};
 use crate::sabotage::{Switch, Switches};
-use crate::seams::gpu::{DmaMemory, Gpu, Vmid};
+use crate::seams::gpu::{DmaMemory, Gpu, Share, Vmid};
 use core::sync::atomic::{AtomicU64, Ordering};
 use vkfd_uapi::mmap;
 
@@ -34,6 +34,8 @@ pub struct Vm {
     mmio: Arc<dyn DmaMemory>,
     flushes: AtomicU64,
     skip_flush: bool,
+    /// What the GPU had worked for the VMID before.
+    before: Share,
 }
 
 /// An object's mapping in one VM: its entries there, until [`Vm::release`].
@@ -55,9 +57,11 @@ impl Vm {
         let mmio = gpu.alloc_dma(PAGE)?;
         let vmid = device.take_vmid(owner)?;
         let skip_flush = sabotage.has(Switch::TlbFlush);
-        let this =
-            Self { device: device.clone(), vmid, table, doorbells, mmio, flushes: AtomicU64::new(0), skip_flush };
+        let before = gpu.work_of(vmid).unwrap_or_default();
+        let (device, flushes) = (device.clone(), AtomicU64::new(0));
+        let this = Self { device, vmid, table, doorbells, mmio, flushes, skip_flush, before };
         let this = crate::os::arc(this)?;
+        let gpu = this.gpu();
         gpu.set_root(vmid, Some(root), retry);
         Ok(this)
     }
@@ -80,6 +84,14 @@ impl Vm {
     /// The VMID.
     pub const fn vmid(&self) -> Vmid {
         self.vmid
+    }
+
+    /// How much the GPU has worked for it; `None` for a GPU that does not count that.
+    pub fn work(&self) -> Option<Share> {
+        let Share { kernels, copies } = self.gpu().work_of(self.vmid)?;
+        let (kernels, copies) =
+            (kernels.saturating_sub(self.before.kernels), copies.saturating_sub(self.before.copies));
+        Some(Share { kernels, copies })
     }
 
     /// The process's doorbells on this GPU.

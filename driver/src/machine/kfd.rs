@@ -7,6 +7,7 @@ use crate::buffers::files::{Files, NoFiles};
 use crate::device::limit::Limit;
 use crate::device::vmid_owner::VmidOwner;
 use crate::device::Device;
+use crate::machine::listing::Listing;
 pub use crate::machine::options::Options;
 use crate::os::{self, Arc, Vec};
 use crate::seams::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
@@ -14,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
 pub const MAX_GPUS: usize = 32;
+const _: () = assert!(MAX_GPUS <= crate::base::counters::GPUS);
 
 /// The driver.
 pub struct Kfd {
@@ -22,6 +24,7 @@ pub struct Kfd {
     limit: Arc<Limit>,
     files: Arc<dyn Files>,
     next_process: AtomicU64,
+    listing: Listing,
     /// Somebody pins pages to measure that.
     pinning: AtomicBool,
 }
@@ -57,6 +60,7 @@ impl Kfd {
             limit,
             files,
             next_process: AtomicU64::new(1),
+            listing: Listing::new()?,
             pinning: AtomicBool::new(false),
         })
     }
@@ -85,6 +89,11 @@ impl Kfd {
     /// The system-memory limit of all processes.
     pub const fn limit(&self) -> &Arc<Limit> {
         &self.limit
+    }
+
+    /// Processes and render nodes that monitors are shown.
+    pub const fn listing(&self) -> &Listing {
+        &self.listing
     }
 
     /// Files for callers.

@@ -7,6 +7,7 @@
 //! [`Process::release`] breaks that circle.
 
 mod copy_out;
+mod facts;
 pub mod last_error;
 pub mod offsets;
 mod owner;
@@ -136,7 +137,7 @@ impl Process {
             runtime_enabled: false,
             signal_page: None,
         };
-        let (pid, name) = os::process();
+        let (pid, name) = mm.identity().unwrap_or_else(os::process);
         os::arc(Self {
             kfd: kfd.clone(),
             number,
@@ -144,12 +145,12 @@ impl Process {
             registered,
             inner: Mutex::new(Rank::Process, inner)?,
             offsets: Offsets::new()?,
-            eviction: Eviction::new()?,
+            eviction: Eviction::new(&kfd.options().sabotage)?,
             events: Events::new()?,
             errors: LastErrors::new()?,
             counters: Counters::default(),
             faults: Faults::new()?,
-            svm: Svm::new(kfd.limit())?,
+            svm: Svm::new(kfd.limit(), &kfd.options().sabotage)?,
             name,
             pid,
             xnack: AtomicBool::new(false),
@@ -484,6 +485,7 @@ impl Process {
     /// when this returns. A render file that lives on may be in a call meanwhile: an object that
     /// the call has entered ends here, and a later one is refused (ESRCH).
     pub fn release(&self) {
+        self.kfd.listing().leave(self.number);
         self.restore.stop();
         self.look.stop();
         // Only requests that had begun are served.

@@ -17,8 +17,8 @@ use crate::svm::owner::SvmOwner;
 use crate::svm::Svm;
 use crate::userptr::owner::UserptrOwner;
 
-/// A process that something of its own keeps: a VMID, a userptr object, a window of SVM memory.
-struct Owned(Arc<Process>);
+/// A process that something keeps: a VMID, a userptr object, a window of SVM memory, a list.
+pub(super) struct Owned(pub(super) Arc<Process>);
 
 impl Process {
     /// For a device.

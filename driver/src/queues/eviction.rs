@@ -10,13 +10,28 @@
 //! Objects with ranges that had no memory at their restore are on a second list, once each, as long
 //! as the driver goes on looking for that memory. Their queues run.
 //!
+//! Each VM has the time for which its queues were stopped. As in KFD, an eviction counts when it
+//! ends.
+//!
 //! One lock (rank `Eviction`, taken in reclaim) guards everything here; room on both lists is made
 //! beforehand.
 
 use crate::base::errno::Result;
 use crate::base::lock_rank::Rank;
-use crate::os::{Arc, Mutex, MutexGuard, Vec};
+use crate::os::{self, Arc, Mutex, MutexGuard, Time, Vec};
+use crate::sabotage::{Switch, Switches};
 use crate::seams::gpu::{Gpu, Vmid};
+use core::time::Duration;
+
+/// A VM whose queues stop.
+pub struct Member {
+    gpu: Arc<dyn Gpu>,
+    vmid: Vmid,
+    /// When its queues were stopped last.
+    since: Time,
+    /// Nanoseconds for which they were, in evictions that have ended.
+    stopped: u64,
+}
 
 /// Object numbers that wait, and the VMs whose queues stop.
 pub struct State {
@@ -25,7 +40,9 @@ pub struct State {
     lacking: Vec<u32>,
     /// SVM memory waits, too.
     svm: bool,
-    vms: Vec<(Arc<dyn Gpu>, Vmid)>,
+    vms: Vec<Member>,
+    /// Evictions take time.
+    timed: bool,
 }
 
 /// A process's eviction state.
@@ -36,8 +53,10 @@ pub type Guard<'a> = MutexGuard<'a, State>;
 
 impl Eviction {
     /// Running, nothing waits.
-    pub fn new() -> Result<Self> {
-        let state = State { evicted: false, waiting: Vec::new(), lacking: Vec::new(), svm: false, vms: Vec::new() };
+    pub fn new(sabotage: &Switches) -> Result<Self> {
+        let timed = !sabotage.has(Switch::UntimedEvictions);
+        let (waiting, lacking, vms) = (Vec::new(), Vec::new(), Vec::new());
+        let state = State { evicted: false, waiting, lacking, svm: false, vms, timed };
         Ok(Self(Mutex::new(Rank::Eviction, state)?))
     }
 
@@ -71,16 +90,24 @@ impl Eviction {
         let known = self.lock().vms.len();
         let mut bigger = Vec::with_capacity(known.saturating_add(1))?;
         let mut state = self.lock();
-        for vm in state.vms.iter() {
-            bigger.push_reserved(vm.clone());
+        while let Some(vm) = state.vms.pop() {
+            bigger.push_reserved(vm);
         }
-        bigger.push_reserved((gpu.clone(), vmid));
+        bigger.reverse();
+        bigger.push_reserved(Member { gpu: gpu.clone(), vmid, since: os::now(), stopped: 0 });
         core::mem::swap(&mut state.vms, &mut bigger);
         if state.evicted {
             gpu.suspend(vmid);
         }
         drop(state);
         Ok(())
+    }
+
+    /// For how long the queues of a GPU were stopped, in evictions that have ended.
+    pub fn stopped(&self, gpu_id: u32) -> Duration {
+        let state = self.lock();
+        let mut vms = state.vms.iter().filter(|vm| vm.gpu.properties().gpu_id == gpu_id);
+        Duration::from_nanos(vms.next().map_or(0, |vm| vm.stopped))
     }
 
     /// Bytes of memory held.
@@ -125,8 +152,8 @@ impl State {
 
     /// Calls `f` with the `gpu_id` of each VM.
     pub fn each_gpu(&self, mut f: impl FnMut(u32)) {
-        for (gpu, _) in self.vms.iter() {
-            f(gpu.properties().gpu_id);
+        for vm in self.vms.iter() {
+            f(vm.gpu.properties().gpu_id);
         }
     }
 
@@ -136,8 +163,10 @@ impl State {
             return false;
         }
         self.evicted = true;
-        for (gpu, vmid) in self.vms.iter() {
-            gpu.suspend(*vmid);
+        let now = os::now();
+        for vm in self.vms.iter_mut() {
+            vm.gpu.suspend(vm.vmid);
+            vm.since = now;
         }
         true
     }
@@ -184,8 +213,11 @@ impl State {
         }
         if self.evicted {
             self.evicted = false;
-            for (gpu, vmid) in self.vms.iter() {
-                gpu.resume(*vmid);
+            let now = os::now();
+            for vm in self.vms.iter_mut() {
+                let stopped = if self.timed { now.0.saturating_sub(vm.since.0) } else { 0 };
+                vm.stopped = vm.stopped.saturating_add(stopped);
+                vm.gpu.resume(vm.vmid);
             }
         }
         true
@@ -193,10 +225,10 @@ impl State {
 
     /// Forgets the VMs: the process ends, and its queues have ended. A VMID that it leaves stopped
     /// would stop the next owner's.
-    pub fn take_vms(&mut self) -> Vec<(Arc<dyn Gpu>, Vmid)> {
+    pub fn take_vms(&mut self) -> Vec<Member> {
         if core::mem::replace(&mut self.evicted, false) {
-            for (gpu, vmid) in self.vms.iter() {
-                gpu.resume(*vmid);
+            for vm in self.vms.iter() {
+                vm.gpu.resume(vm.vmid);
             }
         }
         core::mem::take(&mut self.vms)

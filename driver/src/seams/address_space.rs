@@ -301,6 +301,12 @@ pub trait AddressSpace: Send + Sync {
         0
     }
 
+    /// The number and the name of its process, which asks; `None` for a process of another system.
+    /// Never changes.
+    fn identity(&self) -> Option<(u32, [u8; 16])> {
+        Some(crate::os::process())
+    }
+
     /// Whether the caller of the current ioctl is the process that owns this address space (a
     /// forked child that inherited the file is not).
     fn is_current(&self) -> bool;

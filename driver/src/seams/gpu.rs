@@ -157,6 +157,16 @@ pub struct Work {
     pub now: bool,
 }
 
+/// How much a device has worked for one VMID since the device was made. Several processes may have
+/// had the VMID.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    /// Nanoseconds in which a kernel was on it.
+    pub kernels: u64,
+    /// Nanoseconds that its SDMA queues took for their packets.
+    pub copies: u64,
+}
+
 /// The device.
 pub trait Gpu: Send + Sync {
     /// What it is.
@@ -197,6 +207,11 @@ pub trait Gpu: Send + Sync {
     fn clock(&self) -> u64;
     /// How much it has worked.
     fn work(&self) -> Work;
+    /// How much of it was for a VMID; `None` for a device that does not count that.
+    fn work_of(&self, vmid: Vmid) -> Option<Share> {
+        let _ = vmid;
+        None
+    }
 
     /// As [`DmaMemory::mmap_offset`], of the VRAM's first byte.
     fn vram_mmap_offset(&self) -> Option<u64> {

@@ -46,6 +46,7 @@ use crate::collections::page_bits::PageBits;
 use crate::device::limit::{Charge, Limit};
 use crate::gpuvm::vm::Vm;
 use crate::os::{self, Arc, Mutex, Vec};
+use crate::sabotage::{Switch, Switches};
 use crate::seams::address_space::AddressSpace;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -80,11 +81,11 @@ impl Svm {
     /// Ranges have gone, and their blocks and windows perhaps with them.
     pub const UNUSED: u32 = 2;
 
-    pub fn new(limit: &Arc<Limit>) -> Result<Self> {
+    pub fn new(limit: &Arc<Limit>, sabotage: &Switches) -> Result<Self> {
         let inner = Inner { ranges: SvmRanges::new(), charge: Charge::none(limit), windows: Vec::new(), ended: false };
         Ok(Self {
             inner: Mutex::new(Rank::Svm, inner)?,
-            counters: os::arc(Counters::default())?,
+            counters: os::arc(Counters::new(sabotage.has(Switch::FirstGpusCounts)))?,
             notes: AtomicU32::new(0),
             sweep: Mutex::new(Rank::Sweep, ())?,
         })

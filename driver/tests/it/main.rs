@@ -6,6 +6,7 @@ mod drm;
 mod extremes;
 mod gem;
 mod limits;
+mod monitors;
 mod moving;
 mod queues;
 mod reports;

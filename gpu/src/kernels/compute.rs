@@ -237,7 +237,8 @@ impl Compute {
         let Program { entry, target, .. } = launch.program;
         let (begun, at) = (Instant::now(), port.timed());
         let shared = port.shared.clone();
-        let running = shared.busy.begin();
+        let control = port.control.clone();
+        let running = [shared.busy.begin(), shared.vmid_of(&control).busy.begin()];
         let (result, tally) = worker::run(port, &mut self.engine, launch, begun);
         drop(running);
         let took = begun.elapsed();

@@ -67,7 +67,8 @@ impl Sdma {
         }
         let offset = self.rptr & (ring.bytes - 1);
         let stream = Stream { va: ring.va, pos: self.rptr, end: wptr, wrap: Some(ring.bytes), offset };
-        let Some(words) = self.packet(port, stream)? else {
+        let (shared, control) = (port.shared.clone(), port.control.clone());
+        let Some(words) = shared.vmid_of(&control).copying.during(|| self.packet(port, stream))? else {
             return Ok(false);
         };
         self.rptr = self.rptr.wrapping_add(words * 4);

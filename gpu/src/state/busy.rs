@@ -3,9 +3,13 @@
 //!
 //! A kernel that waits for a page, or whose VMID is suspended, is on the GPU. Packets that copy are
 //! no kernels, as AMD's firmware counts the load.
+//!
+//! Each address space counts the same for itself, and the time in which its SDMA queues executed
+//! packets ([`Copying`]).
 
 use crate::base::clock;
 use crate::base::lock::lock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
 
 /// How much a GPU has worked since it was made.
@@ -72,6 +76,25 @@ impl Busy {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.end_at(clock::nanoseconds());
+    }
+}
+
+/// The time that SDMA queues took for their packets, each queue's by itself.
+#[derive(Default)]
+pub(crate) struct Copying(AtomicU64);
+
+impl Copying {
+    /// A packet is executed: what `f` takes counts.
+    pub(crate) fn during<R>(&self, f: impl FnOnce() -> R) -> R {
+        let begun = clock::nanoseconds();
+        let done = f();
+        self.0.fetch_add(clock::nanoseconds().saturating_sub(begun), Relaxed);
+        done
+    }
+
+    /// Nanoseconds, of packets that have ended.
+    pub(crate) fn nanoseconds(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 

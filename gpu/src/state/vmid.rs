@@ -35,6 +35,7 @@ use crate::memory::fabric::{Fabric, FabricAddr};
 use crate::memory::gart::Gart;
 use crate::memory::pte::PAGE_BYTES;
 use crate::memory::walk::{walk, walk_gart, WalkError, Walked};
+use crate::state::busy::{Busy, Copying};
 use crate::state::gws::Gws;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -83,6 +84,9 @@ pub(crate) struct VmidState {
     gart: Mutex<Option<Gart>>,
     faults: Mutex<Vec<PendingFault>>,
     pub(crate) gws: Gws,
+    /// How long it has had kernels on the GPU.
+    pub(crate) busy: Busy,
+    pub(crate) copying: Copying,
     wake: Condvar,
 }
 
@@ -100,6 +104,8 @@ impl VmidState {
             faults: Mutex::new(Vec::with_capacity(MAX_QUEUES + MAX_WORKERS)),
             wake: Condvar::new(),
             gws: Gws::new(),
+            busy: Busy::default(),
+            copying: Copying::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::kernels::{rig, Dispatch, Kernel};
 use crate::rig::*;
 use std::time::Instant;
 use vkfd_gpu::*;
+use vkfd_sabotage::{Switch, Switches};
 
 #[test]
 fn a_gpu_works_as_long_as_a_kernel_is_on_it() {
@@ -31,4 +32,37 @@ fn a_gpu_works_as_long_as_a_kernel_is_on_it() {
     let ended = rig.gpu.work();
     assert!(!ended.now && ended.nanoseconds > first.nanoseconds, "{ended:?}");
     assert_eq!(rig.gpu.work(), ended);
+}
+
+/// For how long kernels ran, for the address space that has them and for another.
+fn kernels_of_both(rig: &Rig) -> [u64; 2] {
+    let mut queue = rig.queue(QueueKind::Aql);
+    rig.write_u64(DATA, 0);
+    let [low, high] = split(VA + DATA);
+    Dispatch::new(Kernel::Count, 64, 64).run(&mut queue, &[low, high]);
+    [VMID, Vmid(VMID.0 + 1)].map(|vmid| rig.gpu.work_of(vmid).0.nanoseconds)
+}
+
+#[test]
+fn each_address_space_has_the_time_of_its_own_kernels() {
+    let rig = rig(2, false);
+    let [own, other] = kernels_of_both(&rig);
+    assert!(own > 0 && other == 0, "{own} {other}");
+    assert!(rig.gpu.work().nanoseconds >= own, "the GPU's is that of all");
+    // The control.
+    rig.gpu.sabotage().set(Switches::from(Switch::WorkOfAll));
+    let [own, other] = kernels_of_both(&rig);
+    assert_eq!(own, other);
+}
+
+#[test]
+fn the_time_of_copies_is_that_of_sdma_queues() {
+    let rig = Rig::new();
+    let copies = |vmid: Vmid| rig.gpu.work_of(vmid).1;
+    assert_eq!(copies(VMID), 0);
+    let mut queue = rig.queue(QueueKind::Sdma);
+    queue.submit(&copy_packet(VA + DATA, VA + DATA + 0x1000, 4096));
+    queue.wait();
+    assert!(copies(VMID) > 0);
+    assert_eq!((copies(Vmid(VMID.0 + 1)), rig.gpu.work_of(VMID).0), (0, Work::default()));
 }

@@ -2,6 +2,7 @@
 //! Functions that take a path, those of the stat family excepted.
 
 use super::done;
+use crate::fdinfo::Descriptor;
 use crate::redirect::{self, Path};
 use crate::{device, real, table};
 use libc::{c_char, c_int, c_void, size_t, ssize_t, AT_FDCWD};
@@ -61,6 +62,17 @@ unsafe fn realpath_checked(path: *const c_char, to: *mut c_char, _size: size_t) 
     unsafe { realpath(path, to) }
 }
 
+/// What readlink says: as much of `shown` as fits.
+///
+/// # Safety
+/// What is written is within `room`.
+unsafe fn copy_out(shown: &str, to: *mut c_char, room: size_t) -> ssize_t {
+    let fits = room.min(shown.len());
+    // SAFETY: promised by the caller; the copy may fault.
+    let copied = unsafe { raw::copy(to.cast(), shown.as_ptr(), fits) }.map_err(|_| libc::EFAULT);
+    ssize_t::try_from(done(copied.map(|()| c_int::try_from(fits).unwrap_or(-1)))).unwrap_or(-1)
+}
+
 hooks! {
     HOOKS;
 
@@ -69,7 +81,7 @@ hooks! {
         // SAFETY: forwarded to the caller.
         unsafe {
             let path = Path::new(path);
-            if let Some(fd) = path.usage().and_then(|usage| usage.open(flags)) {
+            if let Some(fd) = path.open_made(flags) {
                 return fd;
             }
             match path.device() {
@@ -84,7 +96,7 @@ hooks! {
         // SAFETY: forwarded to the caller.
         unsafe {
             let path = Path::new_at(directory, path);
-            if let Some(fd) = path.usage().and_then(|usage| usage.open(flags)) {
+            if let Some(fd) = path.open_made(flags) {
                 return fd;
             }
             match path.device() {
@@ -100,7 +112,7 @@ hooks! {
         unsafe {
             let path = Path::new(path);
             // A mode that also writes is of a file that nobody may write.
-            match path.usage().and_then(|usage| usage.open(libc::O_RDONLY)) {
+            match path.open_made(libc::O_RDONLY) {
                 Some(fd) => libc::fdopen(fd, c"r".as_ptr()),
                 None => real::fopen()(path.as_ptr(), mode),
             }
@@ -153,12 +165,13 @@ hooks! {
         // SAFETY: forwarded to the caller; what is written is within `room`.
         unsafe {
             if let Some(file) = redirect::own_descriptor(path).and_then(table::get) {
-                let shown = file.device().path();
-                let fits = room.min(shown.len());
-                let copied = raw::copy(to.cast(), shown.as_ptr(), fits).map_err(|_| libc::EFAULT);
-                return ssize_t::try_from(done(copied.map(|()| c_int::try_from(fits).unwrap_or(-1)))).unwrap_or(-1);
+                return copy_out(&file.device().path(), to, room);
             }
-            real::readlinkat()(directory, Path::new_at(directory, path).as_ptr(), to, room)
+            let path = Path::new_at(directory, path);
+            if let Some(device) = path.descriptor().and_then(Descriptor::link) {
+                return copy_out(&device.path(), to, room);
+            }
+            real::readlinkat()(directory, path.as_ptr(), to, room)
         }
     }
 

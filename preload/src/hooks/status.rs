@@ -19,7 +19,9 @@ fn device(directory: c_int, name: *const c_char, path: &Path, flags: c_int) -> O
     if empty {
         table::get(directory).map(|file| file.device())
     } else {
-        path.device()
+        // The link itself is one.
+        let linked = || path.descriptor().filter(|_| flags & AT_SYMLINK_NOFOLLOW == 0)?.link();
+        path.device().or_else(linked)
     }
 }
 

@@ -141,7 +141,10 @@ unsafe fn map_file(fd: i32, offset: u64, bytes: u64, at: *mut c_void, protection
 }
 
 /// Device and inode of an open file.
-fn identity(fd: i32) -> io::Result<FileId> {
+///
+/// # Errors
+/// The kernel's.
+pub fn identity(fd: i32) -> io::Result<FileId> {
     // SAFETY: zero is a valid structure.
     let mut data: libc::stat = unsafe { std::mem::zeroed() };
     // By the system call: the library that is loaded into programs shows other numbers for some

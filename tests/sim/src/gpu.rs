@@ -14,7 +14,7 @@ use vkfd_driver::base::addr::{FabricAddr, GpuVa, PhysAddr, VramOffset, PAGE};
 use vkfd_driver::base::errno::Result;
 use vkfd_driver::os;
 use vkfd_driver::sabotage::FailPoint;
-use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Vmid, Work};
+use vkfd_driver::seams::gpu::{DmaMemory, Gpu, GpuProperties, HwQueue, QueueSpec, Share, Vmid, Work};
 
 const VALID: u64 = 1;
 const SYSTEM: u64 = 2;
@@ -65,6 +65,8 @@ pub struct SimGpu {
     answers: Mutex<Vec<(u64, bool)>>,
     /// What it says of its work.
     pub work: Mutex<Work>,
+    /// What it says of its work for each VMID.
+    pub share: Mutex<Share>,
     pub suspends: AtomicU64,
     pub flushes: AtomicU64,
     pub entry_writes: AtomicU64,
@@ -89,6 +91,7 @@ impl SimGpu {
             state: Mutex::default(),
             answers: Mutex::default(),
             work: Mutex::default(),
+            share: Mutex::default(),
             suspends: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             entry_writes: AtomicU64::new(0),
@@ -254,6 +257,9 @@ impl Gpu for SimGpu {
     }
     fn work(&self) -> Work {
         *lock(&self.work)
+    }
+    fn work_of(&self, _: Vmid) -> Option<Share> {
+        Some(*lock(&self.share))
     }
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint(FailPoint::Dma)?;

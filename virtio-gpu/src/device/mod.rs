@@ -197,6 +197,7 @@ impl Device {
         let grants = Arc::new(Grants::default());
         let window = Window::new(options.window, &grants).map_err(|e| HostError::DeviceFile(e.to_string()))?;
         let confined = Confined::new(machine.clone(), grants.clone(), options.sabotage);
+        let confined = confined.of_process(sharing.as_ref().map_or(0, |process| process.pid));
         Ok(Self {
             machine,
             shared: Arc::new(Shared { machine: confined, sharing, processes: Mutex::default(), topology, options }),

@@ -69,6 +69,8 @@ impl Drop for Offer {
 /// See the module.
 #[derive(Debug)]
 pub struct SharingProcess {
+    /// Its number in this system; 0: none.
+    pub pid: u32,
     /// Files to and from the process. It does not block.
     pub files: UnixStream,
     /// The machine's names.

@@ -61,7 +61,7 @@ impl SvmWork<'_> {
         self.check_blocks(granule);
         self.process.tell(device.id(), Event::FaultEnd { page: at / PAGE, migrated: moved });
         if matches!(served, Ok(true)) {
-            self.process.svm().counters().faults.add(1);
+            self.process.svm().counters().add_fault(gpu);
         }
         served
     }

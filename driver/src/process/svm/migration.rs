@@ -120,7 +120,7 @@ impl SvmWork<'_> {
             }
             let Some(from) = from else { return Ok(0) };
             let (start, pages) = (batch.start().0 / PAGE, batch.pages());
-            let (from, to) = (from.id(), SYSTEM);
+            let (gpu, from, to) = (from.index(), from.id(), SYSTEM);
             let (prefetch, preferred) = (a.prefetch, a.preferred);
             self.process.tell(from, Event::MigrateStart { start, pages, from, to, prefetch, preferred, trigger });
             let result = self.process.mm().migrate_to_system(batch);
@@ -128,8 +128,7 @@ impl SvmWork<'_> {
             self.process.tell(from, Event::MigrateEnd { start, pages, from, to, trigger, error });
             let moved = result?;
             if moved > 0 {
-                self.process.svm().counters().migrations_out.add(1);
-                self.process.svm().counters().pages_out.add(moved);
+                self.process.svm().counters().add_out(Some(gpu), moved);
             }
             Ok(moved)
         })
@@ -196,8 +195,7 @@ impl SvmWork<'_> {
         // Also of a move that failed half way.
         let moved = self.settle_offers(&offers, device, &mut places);
         if moved > 0 {
-            self.process.svm().counters().migrations_in.add(1);
-            self.process.svm().counters().pages_in.add(moved);
+            self.process.svm().counters().add_in(device.index(), moved);
         }
         result.map(|_| moved)
     }

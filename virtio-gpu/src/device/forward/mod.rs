@@ -82,6 +82,8 @@ pub struct Forward {
     waits: Waits,
     renders: HashMap<u32, RenderFile>,
     file: Arc<Embedded>,
+    /// It is shown to monitors.
+    listed: bool,
     /// What KFD would not free. Its memory goes after the process.
     stuck: Vec<Bo>,
     shared: Arc<Shared>,
@@ -109,6 +111,7 @@ impl Forward {
             waits: Waits::default(),
             renders: HashMap::new(),
             file,
+            listed: false,
             shared,
         })
     }
@@ -121,6 +124,12 @@ impl Forward {
         // Only allocations have any.
         if !call.request().pieces.is_empty() && !is(c::ALLOC_MEMORY_OF_GPU) {
             return Done::Now(Err(libc::EINVAL));
+        }
+        // Its program has opened `/dev/kfd`, and not only render nodes.
+        if head.file == File::Kfd && !std::mem::replace(&mut self.listed, true) {
+            if let Err(errno) = self.file.file().list() {
+                tracing::warn!("a process is not in the list of processes: {errno}");
+            }
         }
         Done::Now(match head.file {
             File::Render(number) => self.render(number, call),
@@ -159,8 +168,9 @@ impl Forward {
                 place.insert(self.shared.machine.open_render(index(number))?)
             }
         };
+        let bound = Some(self.file.file());
         // SAFETY: as in `pass_on`.
-        call.make(|command, argument| unsafe { file.ioctl(None, command, argument) })
+        call.make(|command, argument| unsafe { file.ioctl(bound, command, argument) })
     }
 
     fn create_event(&mut self, call: &mut Call) -> Result<(), i32> {
