@@ -116,7 +116,7 @@ fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
             inst
         });
         let mut accesses: Vec<Inst> = accesses.collect();
-        for _ in 0..2 {
+        for _ in 0..3 {
             let more = around(&mut numbers, std::mem::take(&mut accesses));
             accesses = around(&mut numbers, more);
         }

@@ -481,9 +481,9 @@ pub fn programs(few: u64) -> u64 {
     std::env::var("VKFD_LOCKSTEP").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 
-/// Sums that make a region of the instructions between them.
+/// Sums that make a region of the instructions between them: enough for an access of four words.
 pub fn around(numbers: &mut Numbers, mut accesses: Vec<Inst>) -> Vec<Inst> {
-    for _ in 0..4 {
+    for _ in 0..8 {
         let place = numbers.below(accesses.len() as u64 + 1) as usize;
         accesses.insert(place, add(20 + numbers.below(4) as u16, Operand::Vgpr(20), 4 + numbers.below(12) as u16));
     }

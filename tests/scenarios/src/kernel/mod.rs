@@ -146,6 +146,8 @@ scenarios! {
         "a child registers memory that it shares with its parent: the GPU's writes are the child's";
     nodes_of_one_device: nodes::of_one_device,
         "the primary and the render node of a GPU belong to one device, by which libdrm tells GPUs apart";
+    nodes_tell_memory: nodes::fdinfo_grows,
+        "a render node's lines in /proc/PID/fdinfo have the memory that its process has in VRAM";
     protect_half: change::protect,
         "2,048 of 4,096 ranges are made read-only and writable again; a registration for reading goes on";
     replace_half: change::replace,
