@@ -63,9 +63,8 @@ impl Forwarded {
         *process = Arc::downgrade(&opened);
         Ok(opened)
     }
-}
 
-impl Forwarded {
+    /// The one that questions about the machine go through.
     fn asking(&self) -> Result<Arc<forward::Process>, c_int> {
         if let Some(process) = &*self.asking.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(process.clone());

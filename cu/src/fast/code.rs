@@ -156,6 +156,13 @@ pub(super) fn ends(op: Op) -> bool {
         )
 }
 
+/// Where a branch leads that ends at `behind`, and whether it may also go on there; nothing for
+/// another instruction.
+pub(super) fn branch(inst: &Inst, behind: u64) -> Option<(u64, bool)> {
+    scalar::branch(inst.op)?;
+    Some((behind.wrapping_add_signed(i64::from(inst.imm) * 4), inst.op != Op::SBranch))
+}
+
 /// Whether an operation waits for memory on hardware.
 fn waits(op: Op) -> bool {
     matches!(op, Op::SWaitcnt | Op::SWaitcntVmcnt | Op::SWaitcntVscnt | Op::SWaitcntExpcnt | Op::SWaitcntLgkmcnt)

@@ -10,7 +10,7 @@
 //! engine still has it, and whether its code is still what was decoded. Otherwise the ring is dead.
 
 use super::block::Block;
-use super::code::ends;
+use super::code::{branch, ends};
 use super::layout::Layout;
 use super::native::{Native, RingEntry};
 use super::region::list;
@@ -31,17 +31,10 @@ const INSTS: usize = 192;
 /// Where a block leads: behind it, and by a jump.
 fn ways(block: &Block, last: &Inst) -> [Option<u64>; 2] {
     let behind = block.end();
-    let target = || Some(behind.wrapping_add_signed(i64::from(last.imm) * 4));
-    match last.op {
-        Op::SBranch => [None, target()],
-        Op::SCbranchScc0
-        | Op::SCbranchScc1
-        | Op::SCbranchVccz
-        | Op::SCbranchVccnz
-        | Op::SCbranchExecz
-        | Op::SCbranchExecnz => [Some(behind), target()],
-        op if ends(op) => [None, None],
-        _ => [Some(behind), None],
+    match branch(last, behind) {
+        Some((target, may_go_on)) => [may_go_on.then_some(behind), Some(target)],
+        None if ends(last.op) => [None, None],
+        None => [Some(behind), None],
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Limits: a buffer instruction that accesses scratch counts as one that accesses memory.
 
-use super::code::{ends, gives_registers_back, Code};
+use super::code::{branch, ends, gives_registers_back, Code};
 use super::layout::{Grain, Layout};
 use crate::few::Few;
 use crate::launch::Section;
@@ -84,16 +84,11 @@ fn walk(world: &mut dyn World, layout: Layout, pc: u64) -> Section {
 /// The ways behind a block's last instruction, none of which is behind a barrier; nothing if they
 /// are not known.
 fn ways(target: Target, last: &Inst, behind: u64) -> Option<[Option<u64>; 2]> {
-    let there = Some(behind.wrapping_add_signed(i64::from(last.imm) * 4));
+    if let Some((target, may_go_on)) = branch(last, behind) {
+        return Some([Some(target), may_go_on.then_some(behind)]);
+    }
     Some(match last.op {
         Op::SBarrier | Op::SEndpgm => [None, None],
-        Op::SBranch => [there, None],
-        Op::SCbranchScc0
-        | Op::SCbranchScc1
-        | Op::SCbranchVccz
-        | Op::SCbranchVccnz
-        | Op::SCbranchExecz
-        | Op::SCbranchExecnz => [there, Some(behind)],
         // These end a block because they change how vector operations compute.
         Op::SSetregB32 | Op::SSetregImm32B32 | Op::SDenormMode | Op::SRoundMode => [Some(behind), None],
         op if !ends(op) || gives_registers_back(target, last) => [Some(behind), None],
@@ -103,38 +98,30 @@ fn ways(target: Target, last: &Inst, behind: u64) -> Option<[Option<u64>; 2]> {
 
 /// The accesses of an instruction to memory that waves share.
 fn accesses(inst: &Inst) -> Section {
-    let of_lds = |kind: Option<Kind>| match kind {
-        Some(Kind::Load { .. }) => Section::READS_LDS,
-        Some(Kind::Store { .. }) => Section::WRITES_LDS,
-        _ => Section::READS_LDS.and(Section::WRITES_LDS),
+    const LDS: [Section; 2] = [Section::READS_LDS, Section::WRITES_LDS];
+    const MEMORY: [Section; 2] = [Section::READS_MEMORY, Section::WRITES_MEMORY];
+    // FLAT has LDS among its addresses. A wave's scratch is its own.
+    const BOTH: [Section; 2] = [LDS[0].and(MEMORY[0]), LDS[1].and(MEMORY[1])];
+    const OWN: [Section; 2] = [Section::NONE; 2];
+    let moves = |kind, [reads, writes]: [Section; 2]| match kind {
+        Kind::Nothing => Some(Section::NONE),
+        Kind::Load { .. } | Kind::Format { store: false, .. } => Some(reads),
+        Kind::Store { .. } | Kind::Format { store: true, .. } => Some(writes),
+        _ => None,
     };
+    let by_lane = |places| kind(inst.op).and_then(|kind| moves(kind, places)).unwrap_or(Section::UNKNOWN);
     let name = inst.op.name();
     match inst.format {
         Format::Ds => match inst.op {
             Op::DsNop | Op::DsSwizzleB32 | Op::DsPermuteB32 | Op::DsBpermuteB32 => Section::NONE,
             _ if inst.memory.gds => Section::UNKNOWN,
-            op if ds_two(op).is_some() && name.starts_with("ds_read") => Section::READS_LDS,
-            op if ds_two(op).is_some() && name.starts_with("ds_write") => Section::WRITES_LDS,
-            op => of_lds(ds_kind(op)),
+            op if ds_two(op).is_some() && name.starts_with("ds_read") => LDS[0],
+            op if ds_two(op).is_some() && name.starts_with("ds_write") => LDS[1],
+            op => ds_kind(op).and_then(|kind| moves(kind, LDS)).unwrap_or(LDS[0].and(LDS[1])),
         },
-        // Its own scratch, which no other wave has.
-        Format::Scratch => match kind(inst.op) {
-            Some(Kind::Load { .. } | Kind::Store { .. } | Kind::Nothing) => Section::NONE,
-            _ => Section::UNKNOWN,
-        },
-        Format::Global | Format::Flat | Format::Mubuf | Format::Mtbuf => {
-            let access = match kind(inst.op) {
-                Some(Kind::Nothing) => Section::NONE,
-                Some(Kind::Load { .. } | Kind::Format { store: false, .. }) => Section::READS_MEMORY,
-                Some(Kind::Store { .. } | Kind::Format { store: true, .. }) => Section::WRITES_MEMORY,
-                _ => Section::UNKNOWN,
-            };
-            match (inst.format, kind(inst.op)) {
-                (Format::Flat, Some(Kind::Load { .. })) => access.and(Section::READS_LDS),
-                (Format::Flat, Some(Kind::Store { .. })) => access.and(Section::WRITES_LDS),
-                _ => access,
-            }
-        }
+        Format::Scratch => by_lane(OWN),
+        Format::Flat => by_lane(BOTH),
+        Format::Global | Format::Mubuf | Format::Mtbuf => by_lane(MEMORY),
         Format::Smem if name.contains("load") => Section::READS_MEMORY,
         Format::Smem if name.starts_with("s_dcache") || name.contains("time") || name.contains("prefetch") => {
             Section::NONE

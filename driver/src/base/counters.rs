@@ -40,8 +40,8 @@ pub struct Counters {
     pub gpu_faults: Counter,
 }
 
-/// GPUs that counters tell apart: all that a machine can have.
-pub const GPUS: usize = 32;
+/// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
+pub const MAX_GPUS: usize = 32;
 
 /// What a process's SVM memory has been through on one GPU.
 #[derive(Default)]
@@ -81,7 +81,7 @@ pub struct SvmCounters {
     pub unregistered: Counter,
     /// Ranges, or parts, that went with their memory.
     pub dropped: Counter,
-    by_gpu: [GpuCounters; GPUS],
+    by_gpu: [GpuCounters; MAX_GPUS],
     /// All GPUs' are the first one's.
     merged: bool,
 }

@@ -2,6 +2,7 @@
 //! The driver instance of a machine: its GPUs, its limits, its processes, and what the devices tell
 //! it.
 
+pub use crate::base::counters::MAX_GPUS;
 use crate::base::errno::{Errno, Error, Reason, Result};
 use crate::buffers::files::{Files, NoFiles};
 use crate::device::limit::Limit;
@@ -12,10 +13,6 @@ pub use crate::machine::options::Options;
 use crate::os::{self, Arc, Vec};
 use crate::seams::gpu::{Gpu, HwQueue, Interrupts, PageFault, Vmid};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// At most so many GPUs: a mapping's GPUs are a bitmap of this width.
-pub const MAX_GPUS: usize = 32;
-const _: () = assert!(MAX_GPUS <= crate::base::counters::GPUS);
 
 /// The driver.
 pub struct Kfd {

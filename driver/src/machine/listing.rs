@@ -95,18 +95,13 @@ impl Listing {
     pub(crate) fn enter(&self, process: Arc<dyn Listed>) -> Result {
         let number = process.number();
         let mut all = self.processes.lock();
-        if all.iter().any(|other| other.number() == number) {
+        let at = all.partition_point(|other| other.number() < number);
+        if all.get(at).is_some_and(|other| other.number() == number) {
             return Ok(());
         }
         all.push(process)?;
-        // Processes are listed in about the order in which they were made.
-        let mut at = all.len().saturating_sub(1);
-        while let Some(before) = at.checked_sub(1) {
-            match (all.get(before), all.get(at)) {
-                (Some(a), Some(b)) if a.number() > b.number() => all.swap(before, at),
-                _ => break,
-            }
-            at = before;
+        if let Some(rest) = all.get_mut(at..) {
+            rest.rotate_right(1);
         }
         Ok(())
     }
@@ -116,9 +111,8 @@ impl Listing {
         let mut all = self.processes.lock();
         let Some(at) = all.iter().position(|process| process.number() == number) else { return };
         // The order stays.
-        let last = all.len().saturating_sub(1);
-        for place in at..last {
-            all.swap(place, place.saturating_add(1));
+        if let Some(rest) = all.get_mut(at..) {
+            rest.rotate_left(1);
         }
         let gone = all.pop();
         drop(all);

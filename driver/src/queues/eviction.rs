@@ -24,6 +24,7 @@ use crate::seams::gpu::{Gpu, Vmid};
 use core::time::Duration;
 
 /// A VM whose queues stop.
+#[derive(Clone)]
 pub struct Member {
     gpu: Arc<dyn Gpu>,
     vmid: Vmid,
@@ -90,10 +91,9 @@ impl Eviction {
         let known = self.lock().vms.len();
         let mut bigger = Vec::with_capacity(known.saturating_add(1))?;
         let mut state = self.lock();
-        while let Some(vm) = state.vms.pop() {
-            bigger.push_reserved(vm);
+        for vm in state.vms.iter() {
+            bigger.push_reserved(vm.clone());
         }
-        bigger.reverse();
         bigger.push_reserved(Member { gpu: gpu.clone(), vmid, since: os::now(), stopped: 0 });
         core::mem::swap(&mut state.vms, &mut bigger);
         if state.evicted {

@@ -12,13 +12,23 @@ use vkfd_driver::seams::gpu::Work;
 use vkfd_sim::{Rig, GPU_ID};
 
 /// Memory from 0x1000 on.
-struct Memory(RefCell<Vec<u8>>);
+pub(crate) struct Memory(RefCell<Vec<u8>>);
 
-const BASE: u64 = 0x1000;
+pub(crate) const BASE: u64 = 0x1000;
 
 impl Memory {
     fn new() -> Self {
-        Self(RefCell::new(vec![0xee; 1024]))
+        Self::of(1024)
+    }
+
+    /// So many bytes.
+    pub(crate) fn of(bytes: usize) -> Self {
+        Self(RefCell::new(vec![0xee; bytes]))
+    }
+
+    /// All of it.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_inner()
     }
 
     fn place(&self, at: CpuVa, bytes: usize) -> Result<std::ops::Range<usize>> {
@@ -27,7 +37,7 @@ impl Memory {
         Ok(start..end)
     }
 
-    fn put(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
         self.write(CpuVa(BASE + offset), bytes).unwrap();
     }
 

@@ -2,12 +2,12 @@
 //! What monitors read of processes: the entries of `/sys/class/kfd/kfd/proc`, and the lines of
 //! `/proc/PID/fdinfo`. Each number has a control: a broken driver, with which it is another one.
 
-use std::cell::RefCell;
+use crate::drm::{Memory, BASE};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vkfd_driver::base::addr::{CpuVa, PAGE};
-use vkfd_driver::base::errno::{Errno, Result};
-use vkfd_driver::drm::{Caller, RenderFile};
+use vkfd_driver::base::errno::Errno;
+use vkfd_driver::drm::RenderFile;
 use vkfd_driver::machine::kfd::Options;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::seams::gpu::{FaultReason, Share};
@@ -24,32 +24,8 @@ use vkfd_uapi::queue::{
 use vkfd_uapi::svm::{SVM_ATTR_ACCESS, SVM_ATTR_PREFETCH_LOC};
 
 const INFO: u32 = 0x4020_6445;
-const BASE: u64 = 0x1000;
 const ANSWER: usize = 64;
 const VA: u64 = 0x70_0000_0000;
-
-/// Memory of the caller.
-struct Memory(RefCell<Vec<u8>>);
-
-impl Memory {
-    fn place(&self, at: CpuVa, bytes: usize) -> Result<std::ops::Range<usize>> {
-        let start = at.0.checked_sub(BASE).and_then(|start| usize::try_from(start).ok()).ok_or(Errno::EFAULT)?;
-        Ok(start..start.checked_add(bytes).filter(|end| *end <= self.0.borrow().len()).ok_or(Errno::EFAULT)?)
-    }
-}
-
-impl Caller for Memory {
-    fn read(&self, from: CpuVa, to: &mut [u8]) -> Result {
-        to.copy_from_slice(&self.0.borrow()[self.place(from, to.len())?]);
-        Ok(())
-    }
-
-    fn write(&self, to: CpuVa, from: &[u8]) -> Result {
-        let place = self.place(to, from.len())?;
-        self.0.borrow_mut()[place].copy_from_slice(from);
-        Ok(())
-    }
-}
 
 /// A question of INFO with room for `room` bytes: the answer.
 fn ask(
@@ -59,14 +35,14 @@ fn ask(
     arguments: [u32; 4],
     room: usize,
 ) -> std::result::Result<Vec<u8>, Errno> {
-    let memory = Memory(RefCell::new(vec![0; ANSWER + room]));
+    let memory = Memory::of(ANSWER + room);
     let words = [query].into_iter().chain(arguments).flat_map(u32::to_ne_bytes);
     let size = u32::try_from(room).unwrap();
     let argument: Vec<u8> =
         (BASE + ANSWER as u64).to_ne_bytes().into_iter().chain(size.to_ne_bytes()).chain(words).collect();
-    memory.0.borrow_mut()[..argument.len()].copy_from_slice(&argument);
+    memory.put(0, &argument);
     file.ioctl(&memory, Some(&rig.process), INFO, CpuVa(BASE)).map_err(|error| error.errno)?;
-    Ok(memory.0.into_inner().split_off(ANSWER))
+    Ok(memory.into_bytes().split_off(ANSWER))
 }
 
 /// All entries, asked for with room for `room` bytes.

@@ -11,7 +11,7 @@
 //! MI200 and gfx11. All 30 are used, because the other eight were reserved. A poll never gives up,
 //! whatever its retry count.
 
-use crate::base::clock::clock;
+use crate::base::clock::{clock, nanoseconds};
 use crate::base::queue_error::{QueueError, Stop};
 use crate::packets::poll;
 use crate::packets::stream::{Stream, Words};
@@ -67,8 +67,10 @@ impl Sdma {
         }
         let offset = self.rptr & (ring.bytes - 1);
         let stream = Stream { va: ring.va, pos: self.rptr, end: wptr, wrap: Some(ring.bytes), offset };
-        let (shared, control) = (port.shared.clone(), port.control.clone());
-        let Some(words) = shared.vmid_of(&control).copying.during(|| self.packet(port, stream))? else {
+        let begun = nanoseconds();
+        let packet = self.packet(port, stream);
+        port.shared.vmid_of(&port.control).copying.add_since(begun);
+        let Some(words) = packet? else {
             return Ok(false);
         };
         self.rptr = self.rptr.wrapping_add(words * 4);

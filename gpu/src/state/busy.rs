@@ -84,12 +84,9 @@ impl Drop for Running<'_> {
 pub(crate) struct Copying(AtomicU64);
 
 impl Copying {
-    /// A packet is executed: what `f` takes counts.
-    pub(crate) fn during<R>(&self, f: impl FnOnce() -> R) -> R {
-        let begun = clock::nanoseconds();
-        let done = f();
+    /// A packet was executed from this time on until now.
+    pub(crate) fn add_since(&self, begun: u64) {
         self.0.fetch_add(clock::nanoseconds().saturating_sub(begun), Relaxed);
-        done
     }
 
     /// Nanoseconds, of packets that have ended.

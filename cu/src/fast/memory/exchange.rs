@@ -70,6 +70,30 @@ unsafe fn bpermute_wide(step: &Step, cx: &mut Cx) -> Flow {
     // Bit 5 of a place says which two: a place within 32 lanes has none, and its lane's number
     // says it.
     let (bit, upper) = if step.scalar[0] == 64 { (32, 0) } else { (0, u32::MAX) };
+    /// 16 lanes of the row: their place in it, the mask of those that are active, and what else
+    /// says that the upper two registers are meant.
+    macro_rules! take {
+        ($at:literal, $mask:literal, $upper:literal) => {
+            concat!(
+                "vpaddd zmm22, zmm20, [{address} + ",
+                $at,
+                "]\n",
+                "vpsrld zmm22, zmm22, 2\n",
+                "vptestmd k5, zmm22, zmm21\n",
+                $upper,
+                "\n",
+                "vmovdqa32 zmm23, zmm22\n",
+                "vpermi2d zmm22, zmm16, zmm17\n",
+                "vpermi2d zmm23, zmm18, zmm19\n",
+                "vmovdqa32 zmm22{{k5}}, zmm23\n",
+                "vmovdqu32 [{to} + ",
+                $at,
+                "]{{",
+                $mask,
+                "}}, zmm22"
+            )
+        };
+    }
     // SAFETY: the step's rows exist, and nothing refers to them; the processor has AVX-512 F. All
     // of the source is read before anything is written, and each lane's place before its result.
     unsafe {
@@ -88,40 +112,10 @@ unsafe fn bpermute_wide(step: &Step, cx: &mut Cx) -> Flow {
             "vpbroadcastd zmm20, {offset:e}",
             "vpbroadcastd zmm21, {bit:e}",
             "kmovw k6, {upper:e}",
-            "vpaddd zmm22, zmm20, [{address}]",
-            "vpsrld zmm22, zmm22, 2",
-            "vptestmd k5, zmm22, zmm21",
-            "vmovdqa32 zmm23, zmm22",
-            "vpermi2d zmm22, zmm16, zmm17",
-            "vpermi2d zmm23, zmm18, zmm19",
-            "vmovdqa32 zmm22{{k5}}, zmm23",
-            "vmovdqu32 [{to}]{{k1}}, zmm22",
-            "vpaddd zmm22, zmm20, [{address} + 64]",
-            "vpsrld zmm22, zmm22, 2",
-            "vptestmd k5, zmm22, zmm21",
-            "vmovdqa32 zmm23, zmm22",
-            "vpermi2d zmm22, zmm16, zmm17",
-            "vpermi2d zmm23, zmm18, zmm19",
-            "vmovdqa32 zmm22{{k5}}, zmm23",
-            "vmovdqu32 [{to} + 64]{{k2}}, zmm22",
-            "vpaddd zmm22, zmm20, [{address} + 128]",
-            "vpsrld zmm22, zmm22, 2",
-            "vptestmd k5, zmm22, zmm21",
-            "korw k5, k5, k6",
-            "vmovdqa32 zmm23, zmm22",
-            "vpermi2d zmm22, zmm16, zmm17",
-            "vpermi2d zmm23, zmm18, zmm19",
-            "vmovdqa32 zmm22{{k5}}, zmm23",
-            "vmovdqu32 [{to} + 128]{{k3}}, zmm22",
-            "vpaddd zmm22, zmm20, [{address} + 192]",
-            "vpsrld zmm22, zmm22, 2",
-            "vptestmd k5, zmm22, zmm21",
-            "korw k5, k5, k6",
-            "vmovdqa32 zmm23, zmm22",
-            "vpermi2d zmm22, zmm16, zmm17",
-            "vpermi2d zmm23, zmm18, zmm19",
-            "vmovdqa32 zmm22{{k5}}, zmm23",
-            "vmovdqu32 [{to} + 192]{{k4}}, zmm22",
+            take!("0", "k1", ""),
+            take!("64", "k2", ""),
+            take!("128", "k3", "korw k5, k5, k6"),
+            take!("192", "k4", "korw k5, k5, k6"),
             exec = inout(reg) cx.exec() => _,
             from = in(reg) cx.row(step.src[1]),
             address = in(reg) cx.row(step.src[0]),
