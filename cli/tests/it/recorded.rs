@@ -44,7 +44,8 @@ fn a_timeline_has_calls_copies_and_evictions() {
     let [stopped, resumed] = named("queues stopped")[..] else { panic!("{events:?}") };
     assert_eq!((&stopped["args"]["reason"], &stopped["ph"]), (&"userptr".into(), &"b".into()));
     assert!(time(first).0 < time(stopped).0 && time(stopped).0 < time(resumed).0, "{first} {stopped} {resumed}");
-    assert!(time(resumed).0 < time(second).0 + time(second).1, "{resumed} {second}");
+    // The driver sends the event of the restore before the queues go on.
+    assert!(time(resumed).0 <= time(second).0 + time(second).1, "{resumed} {second}");
     let [queue] = named("CREATE_QUEUE")[..] else { panic!("{events:?}") };
     assert!(time(queue).0 + time(queue).1 <= time(first).0, "{queue} {first}");
     let failed = named("FREE_MEMORY_OF_GPU");

@@ -433,12 +433,13 @@ impl Process {
             self.eviction.lock().wait_svm();
         }
         let mut eviction = self.eviction.lock();
-        let was = eviction.evicted();
-        if eviction.resume() {
-            // Counted under the lock: a snapshot that finds the queues running has counted it.
-            if was {
+        if eviction.is_restored() {
+            if eviction.evicted() {
+                // Counted under the lock: a snapshot that finds the queues running has counted it.
                 self.counters.restores.add(1);
+                // As in KFD the event comes first: the queues' work has later times than it.
                 self.tell_queues(&eviction, Event::Restored { rescheduled: false }, true);
+                eviction.resume();
             }
             drop(eviction);
             self.restore_tries.store(0, Ordering::Relaxed);

@@ -206,11 +206,13 @@ impl State {
         }
     }
 
-    /// Lets the queues go on if nothing waits. Whether they run.
-    pub fn resume(&mut self) -> bool {
-        if !self.waiting.is_empty() || self.svm {
-            return false;
-        }
+    /// Whether nothing waits for the restore, which then lets the queues go on.
+    pub fn is_restored(&self) -> bool {
+        self.waiting.is_empty() && !self.svm
+    }
+
+    /// Lets stopped queues go on. Nothing may wait.
+    pub fn resume(&mut self) {
         if self.evicted {
             self.evicted = false;
             let now = os::now();
@@ -220,7 +222,6 @@ impl State {
                 vm.gpu.resume(vm.vmid);
             }
         }
-        true
     }
 
     /// Forgets the VMs: the process ends, and its queues have ended. A VMID that it leaves stopped
