@@ -378,8 +378,9 @@ pub unsafe fn atomic_update_u64(ptr: *mut u64, f: impl Fn(u64) -> u64) -> Result
     }
 }
 
-/// Loads a word of 1, 2, 4 or 8 bytes from each address, in their order, into consecutive words of
-/// 4 bytes (8 if it has 8), zeros above. Each access is one, at any alignment.
+/// Loads a word of 1, 2, 4, 8 or 16 bytes from each address, in order, into consecutive words.
+/// These have 4 bytes, zeros above, or 8 or 16 if the loaded ones do. Each access of up to 8 bytes
+/// is one, at any alignment.
 ///
 /// # Errors
 /// [`Faulted`], with the number of words loaded, when one cannot be read.
@@ -391,8 +392,8 @@ pub unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> Result<
     unsafe { arch::load_each(dst, from, bytes) }
 }
 
-/// Stores to each address, in their order, the low 1, 2, 4 or 8 bytes of consecutive words of 4
-/// bytes (8 if it is 8).
+/// Stores to each address, in their order, the low 1, 2, 4, 8 or 16 bytes of consecutive words of
+/// 4 bytes (8 or 16 if it is that).
 ///
 /// # Errors
 /// [`Faulted`], with the number of words stored, when one cannot be written.

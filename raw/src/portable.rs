@@ -191,7 +191,7 @@ pub(super) unsafe fn swap_u64(ptr: *mut u64, value: u64) -> Result<u64, Faulted>
 pub(crate) unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> Result<(), Faulted> {
     let word = bytes.max(4);
     for (index, ptr) in from.iter().enumerate() {
-        let mut value = [0u8; 8];
+        let mut value = [0u8; 16];
         // SAFETY: writes only the local word.
         unsafe { copy(value.as_mut_ptr(), *ptr, bytes) }.map_err(|fault| Faulted { done: index, ..fault })?;
         // SAFETY: the caller has as many words.

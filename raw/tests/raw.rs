@@ -304,6 +304,14 @@ fn lanes_are_accessed_in_order_and_stop_at_the_one_that_faults() {
     let lanes: Vec<*mut u8> = [1, 9, 17, PAGE - 3, 40].map(|offset| pages.at(offset)).to_vec();
     // SAFETY: own mapping.
     unsafe {
+        raw::fill(pages.base, 0xee, 2 * PAGE).unwrap();
+        let longer: [u128; 3] = [7 << 100 | 1, u128::MAX, 9];
+        let ends = [1, PAGE - 9, 40].map(|offset| pages.at(offset));
+        raw::store_each(longer.as_ptr().cast(), &ends, 16).unwrap();
+        let mut out = [0u128; 3];
+        raw::load_each(out.as_mut_ptr().cast(), &ends, 16).unwrap();
+        assert_eq!(out, longer);
+        assert_eq!([0, 17, 56].map(|at| raw::load_u8(pages.at(at)).unwrap()), [0xee; 3]);
         for bytes in [1, 2, 4, 8] {
             raw::fill(pages.base, 0xee, 2 * PAGE).unwrap();
             let words = [0x0102_0304_0506_0708u64, u64::MAX, 7, 8, 9];

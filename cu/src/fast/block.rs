@@ -6,6 +6,7 @@
 
 use super::builder::Builder;
 use super::chain;
+
 use super::code::{fetch_words, orders, Code, TOGETHER};
 use super::constants::Constants;
 use super::layout::{Grain, Layout};
@@ -18,6 +19,7 @@ use super::step::Entry;
 use super::step::{Chained, Operands, Place, Step};
 use super::sum;
 use super::translators;
+use super::Vectors;
 use crate::exit::Exit;
 use crate::reference::fidelity::{fidelity, Fidelity};
 use crate::world::{Access, World};
@@ -66,7 +68,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Makes a block of code that was fetched.
-    pub(super) fn build(code: &Code, avx2: bool, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
+    pub(super) fn build(code: &Code, vectors: Vectors, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
         let Code { pc, layout, .. } = *code;
         let mut block = Block {
             pc,
@@ -96,7 +98,7 @@ impl Block {
             block.piece = Piece::of(layout, &code.insts, &code.words).map(Box::new);
         }
         let mut at = pc;
-        let mut builder = Builder { layout, avx2, constants };
+        let mut builder = Builder::new(layout, vectors, constants);
         for (inst, index) in code.insts.iter().zip(0u32..) {
             let offset = (at.wrapping_sub(pc)) as u32;
             let place = Place { inst: index, offset, bytes: inst.bytes.into() };

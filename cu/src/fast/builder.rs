@@ -6,6 +6,7 @@ use super::constants::Constants;
 use super::layout::{constant32, Layout};
 use super::prepare::{self, Part};
 use super::step::{Place, Source, Step, ROW};
+use super::Vectors;
 use crate::reference::{self, Kind};
 use vkfd_isa::Operand;
 
@@ -20,10 +21,15 @@ pub(super) enum Given {
 pub(super) struct Builder<'a> {
     pub(super) layout: Layout,
     pub(super) avx2: bool,
+    pub(super) avx512: bool,
     pub(super) constants: &'a mut Constants,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    pub(super) fn new(layout: Layout, vectors: Vectors, constants: &'a mut Constants) -> Self {
+        Builder { layout, avx2: vectors >= Vectors::Avx2, avx512: vectors >= Vectors::Avx512, constants }
+    }
+
     /// A source of a scalar operation.
     /// A literal of 64 bits has zeros above, or its sign.
     pub(super) fn scalar_source(&mut self, operand: Operand, (words, signed): (u8, bool)) -> Option<Source> {

@@ -15,65 +15,12 @@
 //! once.
 
 use super::builder::Builder;
+use super::elements::{element, Row, BF16, BF16_K, F16, F32, I8};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::{inline_float, matrix_shape, Element, Kind};
 use std::mem::MaybeUninit;
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};
-
-type Row = [u32; 64];
-
-/// What A and B are made of.
-const F32: u8 = 0;
-const F16: u8 = 1;
-/// In groups of two.
-const BF16: u8 = 2;
-/// In groups of four.
-const BF16_K: u8 = 3;
-const I8: u8 = 4;
-
-/// Element `n` of every lane, as single precision (denormals are positive zeros), or the pair `n`
-/// of bytes as halves with signs.
-#[inline(always)]
-unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
-    // SAFETY: the rows exist.
-    unsafe {
-        for i in 0..8 {
-            let load = |words: usize| S::load(from.add(64 * (n / words) + 8 * i));
-            let value = match KIND {
-                F32 => load(1),
-                F16 => {
-                    let word = load(2);
-                    let half = if n % 2 == 0 { S::and(word, S::splat(0xffff)) } else { S::shr(word, S::splat(16)) };
-                    S::widen(nonzero::<S>(half, 0x7c00))
-                }
-                BF16 | BF16_K => {
-                    let word = load(2);
-                    let high = if n % 2 == 0 { S::shl(word, S::splat(16)) } else { word };
-                    nonzero::<S>(S::and(high, S::splat(0xffff_0000)), 0x7f80_0000)
-                }
-                _ => {
-                    let word = load(2);
-                    let (low, high) = if n % 2 == 0 { (24, 16) } else { (8, 0) };
-                    let first = S::sar(S::shl(word, S::splat(low)), S::splat(24));
-                    let second = S::sar(S::shl(word, S::splat(high)), S::splat(24));
-                    S::or(S::and(first, S::splat(0xffff)), S::shl(second, S::splat(16)))
-                }
-            };
-            S::store(to.as_mut_ptr().add(8 * i), value);
-        }
-    }
-}
-
-/// The value, or zero if it has no exponent.
-#[inline(always)]
-unsafe fn nonzero<S: Simd>(value: S::V, exponent: u32) -> S::V {
-    // SAFETY: the caller's.
-    unsafe {
-        let zero = S::eq(S::and(value, S::splat(exponent)), S::splat(0));
-        S::and(value, S::xor(zero, S::splat(u32::MAX)))
-    }
-}
 
 /// All ones where a number is denormal.
 #[inline(always)]
@@ -274,7 +221,20 @@ unsafe fn double<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, c
 /// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference
 /// engine.
 macro_rules! wide {
-    ($avx2:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
+    ($builder:expr, double $m:literal $k:literal $blocks:literal $kind:ident) => {
+        wide!(@ $builder, double $m $k $blocks $kind)
+    };
+    ($builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
+        #[cfg(target_arch = "x86_64")]
+        let wider = super::matrix512::handler::<$m, $k, $blocks, $kind>().filter(|_| $builder.avx512);
+        #[cfg(not(target_arch = "x86_64"))]
+        let wider: Option<Run> = None;
+        match wider {
+            Some(run) => run,
+            None => wide!(@ $builder, $body $m $k $blocks $kind),
+        }
+    }};
+    (@ $builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,fma,f16c")]
@@ -282,7 +242,7 @@ macro_rules! wide {
                 // SAFETY: the caller's.
                 unsafe { $body::<super::avx2::Avx2, $m, $k, $blocks, $kind>(step, cx) }
             }
-            $avx2.then_some(wide as Run)?
+            $builder.avx2.then_some(wide as Run)?
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -295,12 +255,12 @@ macro_rules! wide {
 /// The handler, registers of A and B, and of the result.
 macro_rules! shapes {
     ($($op:ident $body:ident $m:literal $k:literal $blocks:literal $kind:ident $bits:literal;)*) => {
-        fn shape(op: Op, avx2: bool) -> Option<(Run, usize, usize)> {
+        fn shape(op: Op, builder: &Builder) -> Option<(Run, usize, usize)> {
             Some(match op {
                 $(Op::$op => {
                     let words: usize = $k * $m * $blocks / 64 * $bits;
                     let results = $m * $m * $blocks / 64 * if $bits == 64 { 2 } else { 1 };
-                    (wide!(avx2, $body $m $k $blocks $kind), words.div_ceil(32), results)
+                    (wide!(builder, $body $m $k $blocks $kind), words.div_ceil(32), results)
                 })*
                 _ => return None,
             })
@@ -369,7 +329,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if inst.mods != Mods::default() || !known {
         return None;
     }
-    let (run, words, results) = shape(inst.op, builder.avx2)?;
+    let (run, words, results) = shape(inst.op, builder)?;
     let mut step = place.step(run);
     for index in 0..2 {
         step.src[index] = Source::register(builder.layout.row(inst.src[index], words)? * ROW);

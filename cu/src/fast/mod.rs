@@ -33,6 +33,7 @@
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
+//! | `matrix512`, `elements` | those of 32 or 16 rows that CDNA2 has, by AVX-512; the factors' elements |
 //! | `scalar` | SALU and branches |
 //! | `seam` | the world, as the reference engine gets it |
 //! | [`native`], `region` | the translator, and its code among the steps of hot blocks |
@@ -62,11 +63,14 @@ mod code;
 mod compare64;
 mod constants;
 mod dual;
+mod elements;
 mod function;
 mod half;
 mod lane;
 mod layout;
 mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod matrix512;
 mod memo;
 mod memory;
 mod mix;
@@ -132,10 +136,34 @@ const FINE: u32 = 64;
 /// Bits of MODE that change what every vector operation is: GPR_IDX_EN and VSKIP.
 const STRANGE: u32 = 3 << 27;
 
+/// The vectors that handlers may use: each has those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Vectors {
+    Plain,
+    /// With FMA and conversions of halves.
+    Avx2,
+    /// Foundation, bytes and words, doublewords, and VNNI.
+    Avx512,
+}
+
+impl Vectors {
+    fn of_processor() -> Vectors {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+            let wide = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni");
+            return if wide { Vectors::Avx512 } else { Vectors::Avx2 };
+        }
+        Vectors::Plain
+    }
+}
+
 /// Decoded code.
 struct Blocks {
     target: Target,
-    avx2: bool,
+    vectors: Vectors,
     blocks: HashMap<(u64, Layout), Box<Block>>,
     /// Blocks that were used last, by address.
     recent: Vec<*mut Block>,
@@ -281,7 +309,7 @@ impl Blocks {
             self.forget();
         }
         let before = self.constants.bytes();
-        let mut block = Block::build(&code, self.avx2, &mut self.constants, (self.runs, self.epoch));
+        let mut block = Block::build(&code, self.vectors, &mut self.constants, (self.runs, self.epoch));
         self.held.take(self.constants.bytes() - before);
         self.made += 1;
         block.serial = self.made;
@@ -314,24 +342,25 @@ impl Engine {
     /// The same, whose decoded code is part of a budget.
     #[must_use]
     pub fn sharing(target: Target, budget: &Arc<CodeBudget>) -> Engine {
-        #[cfg(target_arch = "x86_64")]
-        let avx2 =
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-        #[cfg(not(target_arch = "x86_64"))]
-        let avx2 = false;
-        Engine::with(target, avx2, budget)
+        Engine::with(target, Vectors::of_processor(), budget)
     }
 
     /// An engine that uses nothing but plain Rust: the same results, slower.
     #[must_use]
     pub fn portable(target: Target) -> Engine {
-        Engine::with(target, false, &Arc::default())
+        Engine::with(target, Vectors::Plain, &Arc::default())
     }
 
-    fn with(target: Target, avx2: bool, budget: &Arc<CodeBudget>) -> Engine {
+    /// An engine that uses no vectors wider than AVX2's: the same results, slower.
+    #[must_use]
+    pub fn narrow(target: Target) -> Engine {
+        Engine::with(target, Vectors::of_processor().min(Vectors::Avx2), &Arc::default())
+    }
+
+    fn with(target: Target, vectors: Vectors, budget: &Arc<CodeBudget>) -> Engine {
         let blocks = Blocks {
             target,
-            avx2,
+            vectors,
             blocks: HashMap::new(),
             recent: vec![std::ptr::null_mut(); RECENT],
             constants: Constants::new(),
@@ -360,7 +389,7 @@ impl Engine {
             slow: vec![0; Op::ALL.len()].into_boxed_slice(),
         };
         #[cfg(all(debug_assertions, target_arch = "x86_64"))]
-        if let Some(how) = native::Translation::of_environment().filter(|_| avx2) {
+        if let Some(how) = native::Translation::of_environment().filter(|_| vectors >= Vectors::Avx2) {
             engine.translate(how);
         }
         engine
@@ -407,8 +436,8 @@ impl Engine {
 
     /// Whether there is a handler for an instruction of waves like this one.
     pub fn handles(&mut self, wave: &Wave, inst: &vkfd_isa::Inst) -> bool {
-        let Blocks { avx2, constants, .. } = &mut self.blocks;
-        let mut builder = builder::Builder { layout: Layout::of(wave, Grain::Whole), avx2: *avx2, constants };
+        let Blocks { vectors, constants, .. } = &mut self.blocks;
+        let mut builder = builder::Builder::new(Layout::of(wave, Grain::Whole), *vectors, constants);
         let mut steps = Vec::new();
         translators::translate(&mut builder, inst, step::Place { inst: 0, offset: 0, bytes: 0 }, &mut steps);
         // What needs no step does nothing.

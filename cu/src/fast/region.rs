@@ -366,10 +366,10 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
     }
     let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
     let narrow = access.narrow as usize;
-    // Pieces of one word, or of two, or one of less.
+    // Three pieces of one word, or one of all words, or one of less.
     let (bytes, piece) = match narrow {
         1 | 2 => (narrow as u64, narrow),
-        _ => (4 * words as u64, if words % 2 == 0 { 8 } else { 4 }),
+        _ => (4 * words as u64, if words == 3 { 4 } else { 4 * words }),
     };
     let each = bytes as usize / piece;
     let mut pointers = [std::ptr::null_mut::<u8>(); 48];

@@ -248,6 +248,13 @@ fn every_handler_of_gfx90a_is_the_reference_s() {
     check(Target::Gfx90a, Engine::new(Target::Gfx90a), 12, 900);
 }
 
+/// Handlers for wider vectors have others beside them, which such a processor does not choose.
+#[test]
+fn every_narrow_handler_is_the_reference_s() {
+    check(Target::Gfx90a, Engine::narrow(Target::Gfx90a), 18, 900);
+    check(Target::Gfx942, Engine::narrow(Target::Gfx942), 19, 900);
+}
+
 #[test]
 fn every_handler_of_gfx942_is_the_reference_s() {
     check(Target::Gfx942, Engine::new(Target::Gfx942), 15, 900);

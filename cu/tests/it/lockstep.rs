@@ -328,7 +328,8 @@ fn matrix_operations_are_the_reference_s() {
         ("v_mfma_f32_16x16x4f32 a[0:3], v8, v9, 0", [0xd3c58000, 0x02021308]),
     ];
     let target = Target::Gfx90a;
-    for (is_avx2, mut engine) in [(true, Engine::new(target)), (false, Engine::portable(target))] {
+    let engines = [Engine::new(target), Engine::narrow(target), Engine::portable(target)];
+    for (mut engine, vectors) in engines.into_iter().zip(["all", "AVX2", "none"]) {
         let mut numbers = Numbers(9);
         let mut world = Flat::new(BASE, 4);
         for index in 0..programs(6) {
@@ -355,7 +356,7 @@ fn matrix_operations_are_the_reference_s() {
                 let mut wave = expected.clone();
                 let exit = reference::run(&mut expected, &mut group(0), &mut world, 10);
                 assert_eq!(exit, engine.run(&mut wave, &mut group(0), &mut world, 10));
-                assert!(expected == wave, "{text} {index} {is_avx2}: {}", difference(&expected, &wave));
+                assert!(expected == wave, "{text} {index} {vectors}: {}", difference(&expected, &wave));
             }
         }
     }

@@ -40,10 +40,12 @@ global_asm!(
     each!("load_each16", "movzx eax, word ptr [r8]", "mov dword ptr [rdi], eax", "4"),
     each!("load_each32", "mov eax, dword ptr [r8]", "mov dword ptr [rdi], eax", "4"),
     each!("load_each64", "mov rax, qword ptr [r8]", "mov qword ptr [rdi], rax", "8"),
+    each!("load_each128", "movups xmm0, [r8]", "movups [rdi], xmm0", "16"),
     each!("store_each8", "mov eax, dword ptr [rdi]", "mov byte ptr [r8], al", "4"),
     each!("store_each16", "mov eax, dword ptr [rdi]", "mov word ptr [r8], ax", "4"),
     each!("store_each32", "mov eax, dword ptr [rdi]", "mov dword ptr [r8], eax", "4"),
     each!("store_each64", "mov rax, qword ptr [rdi]", "mov qword ptr [r8], rax", "8"),
+    each!("store_each128", "movups xmm0, [rdi]", "movups [r8], xmm0", "16"),
     // Pieces of 64 bytes.
     "vkfd_raw_vectors:",
     "mov rcx, rdx",
@@ -108,10 +110,12 @@ extern "C" {
     fn vkfd_raw_load_each16(dst: *mut u8, from: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_load_each32(dst: *mut u8, from: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_load_each64(dst: *mut u8, from: *const *mut u8, count: usize) -> Answer;
+    fn vkfd_raw_load_each128(dst: *mut u8, from: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_store_each8(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_store_each16(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_store_each32(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_store_each64(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
+    fn vkfd_raw_store_each128(src: *const u8, to: *const *mut u8, count: usize) -> Answer;
     fn vkfd_raw_vectors(dst: *mut u8, src: *const u8, count: usize) -> Answer;
     fn vkfd_raw_wide(dst: *mut u8, src: *const u8, count: usize) -> Answer;
     fn vkfd_raw_wide_past(dst: *mut u8, src: *const u8, count: usize) -> Answer;
@@ -132,6 +136,7 @@ pub(crate) unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> 
             1 => vkfd_raw_load_each8(dst, ptr, count),
             2 => vkfd_raw_load_each16(dst, ptr, count),
             4 => vkfd_raw_load_each32(dst, ptr, count),
+            16 => vkfd_raw_load_each128(dst, ptr, count),
             _ => vkfd_raw_load_each64(dst, ptr, count),
         }
     };
@@ -147,6 +152,7 @@ pub(crate) unsafe fn store_each(src: *const u8, to: &[*mut u8], bytes: usize) ->
             1 => vkfd_raw_store_each8(src, ptr, count),
             2 => vkfd_raw_store_each16(src, ptr, count),
             4 => vkfd_raw_store_each32(src, ptr, count),
+            16 => vkfd_raw_store_each128(src, ptr, count),
             _ => vkfd_raw_store_each64(src, ptr, count),
         }
     };

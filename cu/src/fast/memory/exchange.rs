@@ -133,12 +133,12 @@ unsafe fn bpermute_wide(step: &Step, cx: &mut Cx) -> Flow {
 }
 
 /// The handler of an exchange by which each lane takes.
-fn bpermute_handler(avx2: bool) -> Run {
+fn bpermute_handler(builder: &Builder) -> Run {
     #[cfg(target_arch = "x86_64")]
-    if avx2 && is_x86_feature_detected!("avx512f") {
+    if builder.avx512 {
         return bpermute_wide;
     }
-    both!(avx2, bpermute)
+    both!(builder.avx2, bpermute)
 }
 
 /// Each lane gives to the lane that it names.
@@ -181,7 +181,7 @@ unsafe fn fixed(step: &Step, cx: &mut Cx) -> Flow {
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
     let layout = builder.layout;
     let run: Run = match inst.op {
-        Op::DsBpermuteB32 => bpermute_handler(builder.avx2),
+        Op::DsBpermuteB32 => bpermute_handler(builder),
         Op::DsPermuteB32 => permute,
         Op::DsSwizzleB32 => fixed,
         _ => return None,

@@ -172,11 +172,17 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
             }
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
-                data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
-                let data = &mut *data.cast::<[[u32; N]; 64]>();
-                match addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers) {
-                    Some(count) => gather::<N>(&pointers, count, exec, data),
-                    None => gather_words::<N>(&addresses, cx, exec, FLAT, data),
+                let count = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers);
+                match count {
+                    Some(64) => load_lanes::<N>(&pointers, data),
+                    _ => {
+                        data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
+                        let data = &mut *data.cast::<[[u32; N]; 64]>();
+                        match count {
+                            Some(count) => gather::<N>(&pointers[..count], exec, data),
+                            None => gather_words::<N>(&addresses, cx, exec, FLAT, data),
+                        }
+                    }
                 }
             }
         };
@@ -272,7 +278,7 @@ const fn pieces(words: usize) -> (usize, usize) {
         1 => (4, 1),
         2 => (8, 1),
         3 => (4, 3),
-        _ => (8, 2),
+        _ => (16, 1),
     }
 }
 
@@ -281,42 +287,46 @@ const PIECES: usize = 3 * 64;
 
 /// The pointers of all pieces.
 #[inline(always)]
-fn spread<const N: usize>(pointers: &[*mut u8; 64], count: usize) -> ([*mut u8; PIECES], usize) {
+fn spread<const N: usize>(pointers: &[*mut u8]) -> ([*mut u8; PIECES], usize) {
     let (bytes, each) = pieces(N);
     let mut all = [std::ptr::null_mut(); PIECES];
-    for index in 0..count {
+    for (index, pointer) in pointers.iter().enumerate().take(64) {
         for piece in 0..each {
-            all[index * each + piece] = pointers[index].wrapping_add(piece * bytes);
+            all[index * each + piece] = pointer.wrapping_add(piece * bytes);
         }
     }
-    (all, count * each)
+    (all, pointers.len() * each)
 }
 
-/// Loads `N` words from each of `count` pointers into the active lanes.
+/// Loads `N` words from each pointer, one after the other.
+///
+/// # Safety
+/// The pointers are of spans while the gate is open; `to` has room.
 #[inline(always)]
-unsafe fn gather<const N: usize>(
-    pointers: &[*mut u8; 64],
-    count: usize,
-    exec: u64,
-    data: &mut [[u32; N]; 64],
-) -> Option<()> {
-    let mut loaded = [[0u32; N]; 64];
-    let to = loaded.as_mut_ptr().cast();
-    // SAFETY: the pointers are of spans while the gate is open; the buffer has room for all lanes.
+unsafe fn load_lanes<const N: usize>(pointers: &[*mut u8], to: *mut [u32; N]) -> Option<()> {
+    // SAFETY: the caller's.
     unsafe {
-        if N <= 2 {
-            raw::load_each(to, pointers.get(..count)?, 4 * N).ok()?;
+        if N == 3 {
+            let (all, count) = spread::<N>(pointers);
+            raw::load_each(to.cast(), all.get(..count)?, pieces(N).0).ok()
         } else {
-            let (all, count) = spread::<N>(pointers, count);
-            raw::load_each(to, all.get(..count)?, pieces(N).0).ok()?;
+            raw::load_each(to.cast(), pointers, 4 * N).ok()
         }
     }
-    if exec == u64::MAX || exec == LOW {
-        *data = loaded;
-        return Some(());
+}
+
+/// Loads `N` words from each pointer into the active lanes.
+#[inline(always)]
+unsafe fn gather<const N: usize>(pointers: &[*mut u8], exec: u64, data: &mut [[u32; N]; 64]) -> Option<()> {
+    if exec == LOW {
+        // SAFETY: the caller's; there is room for all lanes.
+        return unsafe { load_lanes::<N>(pointers, data.as_mut_ptr()) };
     }
+    let mut loaded = [[0u32; N]; 64];
+    // SAFETY: as above.
+    unsafe { load_lanes::<N>(pointers, loaded.as_mut_ptr())? };
     let mut rest = exec;
-    for value in loaded.into_iter().take(count) {
+    for value in loaded.into_iter().take(pointers.len()) {
         data[rest.trailing_zeros() as usize % 64] = value;
         rest &= rest.wrapping_sub(1);
     }
@@ -405,9 +415,9 @@ pub(super) unsafe fn store_to<S: Simd, const N: usize, const FLAT: bool>(
         }
         let from = data.as_ptr().cast();
         let done = match found {
-            Some(count) if N <= 2 => raw::store_each(from, &pointers[..count], 4 * N),
+            Some(count) if N != 3 => raw::store_each(from, &pointers[..count], 4 * N),
             Some(count) => {
-                let (all, count) = spread::<N>(&pointers, count);
+                let (all, count) = spread::<N>(&pointers[..count]);
                 raw::store_each(from, &all[..count], pieces(N).0)
             }
             None => {
