@@ -184,6 +184,10 @@ impl AddressSpace for ProcessMemory {
         sys::is_mapped(span.start().0, span.bytes())
     }
 
+    fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
+        self.mm.out_of_reach(span, access)
+    }
+
     fn mapping(&self, at: CpuVa, span: CpuSpan) -> Option<Mapping> {
         match Mover::of(self.mm) {
             Some(mover) => mover.mapping(at, span),

@@ -39,10 +39,13 @@ impl Mapping {
 /// The mappings that share a byte with `span`, in order, cut to it. Empty when /proc cannot be
 /// read.
 pub(crate) fn within(span: CpuSpan) -> Vec<Mapping> {
-    let Ok(file) = File::open("/proc/self/maps") else {
-        return Vec::new();
-    };
-    BufReader::with_capacity(1 << 16, file)
+    known_within(span).unwrap_or_default()
+}
+
+/// The same; `None` when /proc cannot be read. O(mappings of the process).
+fn known_within(span: CpuSpan) -> Option<Vec<Mapping>> {
+    let file = File::open("/proc/self/maps").ok()?;
+    let mappings = BufReader::with_capacity(1 << 16, file)
         .lines()
         .map_while(Result::ok)
         .filter_map(|line| Mapping::parse(&line))
@@ -52,7 +55,16 @@ pub(crate) fn within(span: CpuSpan) -> Vec<Mapping> {
             span: CpuSpan::between(m.span.start().max(span.start()), m.span.end().min(span.end())),
             ..m
         })
-        .collect()
+        .collect();
+    Some(mappings)
+}
+
+/// How many bytes from the beginning of `span` on no `access` can reach: those before the first
+/// mapping that allows it. 0 when /proc cannot be read.
+pub(crate) fn out_of_reach(span: CpuSpan, access: Access) -> u64 {
+    let Some(mappings) = known_within(span) else { return 0 };
+    let allowed = mappings.iter().find(|mapping| mapping.allows(access));
+    allowed.map_or(span.bytes(), |mapping| mapping.span.start().0 - span.start().0)
 }
 
 /// Why `span` cannot be accessed, going by its mappings: EFAULT for a hole, EPERM for a missing

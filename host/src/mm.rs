@@ -35,6 +35,7 @@ use self::told::{Goes, Told};
 use crate::error::HostError;
 use crate::frame::{Frames, Resolved};
 use crate::interposed::interposed;
+use crate::maps;
 use crate::per_process::{Identity, PerProcess};
 use crate::populate::Populate;
 use crate::source::{Capabilities, Source};
@@ -476,6 +477,21 @@ impl Mm {
     /// failed for that.
     fn has_moved_since(&self, epoch: Option<u64>) -> bool {
         epoch.is_some_and(|epoch| epoch % 2 != 0) || self.elsewhere().map(Elsewhere::epoch) != epoch
+    }
+
+    /// How many bytes from the beginning of `span` on no `access` can reach, going by the mappings.
+    /// 0 where they do not tell, because some of the memory is on a GPU or was on its way.
+    pub(crate) fn out_of_reach(&self, span: CpuSpan, access: Access) -> u64 {
+        if self.elsewhere().is_some_and(|mover| mover.holds(span)) {
+            return 0;
+        }
+        let epoch = self.elsewhere().map(Elsewhere::epoch);
+        let bytes = maps::out_of_reach(span, access);
+        if self.has_moved_since(epoch) {
+            0
+        } else {
+            bytes
+        }
     }
 
     /// As [`Mm::fault`], of which `spans` some are on a GPU. Pages there are not populated: the CPU

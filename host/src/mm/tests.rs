@@ -103,3 +103,27 @@ fn what_is_said_to_be_faulted_in_is() {
     // SAFETY: as above.
     unsafe { sys::unmap(at.0, 4 * PAGE) };
 }
+
+/// The driver skips such memory at once, where it would try each page.
+#[test]
+fn what_no_access_reaches_is_told_by_its_mappings() {
+    let mm = Mm::get(Source::Auto).unwrap();
+    let memory = sys::map_anonymous(5 * 4096, libc::MAP_PRIVATE).unwrap();
+    let at = CpuVa(memory.as_ptr().expose_provenance() as u64);
+    let page = |number: u64| CpuVa(at.0 + number * PAGE);
+    // One page may be written, two read, one is not there, and one may be written.
+    // SAFETY: the mapping is the test's own, and nothing refers to it.
+    unsafe {
+        assert_eq!(libc::mprotect(memory.as_ptr().wrapping_add(4096).cast(), 2 * 4096, libc::PROT_READ), 0);
+        sys::unmap(page(3).0, PAGE);
+    }
+    let process = ProcessMemory::new(mm);
+    let reach = |first, count, access| process.out_of_reach(pages(page(first), count), access) / PAGE;
+    assert_eq!(reach(0, 5, Access::Write), 0);
+    assert_eq!(reach(1, 4, Access::Write), 3);
+    assert_eq!(reach(1, 2, Access::Write), 2);
+    assert_eq!(reach(1, 4, Access::Read), 0);
+    assert_eq!(reach(3, 2, Access::Read), 1);
+    // SAFETY: as above.
+    unsafe { sys::unmap(at.0, 5 * PAGE) };
+}
