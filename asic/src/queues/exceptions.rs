@@ -32,7 +32,7 @@ const fn number(exception: Exception) -> (u32, bool) {
         Exception::Dimension => (16, false),
         Exception::GroupMemory => (17, false),
         Exception::Code => (18, false),
-        Exception::Packet => (19, false),
+        Exception::Packet => (20, false),
         Exception::GroupSize => (21, false),
         Exception::Registers => (22, false),
     }
@@ -61,6 +61,10 @@ mod tests {
         // As kfd_int_process_v9.c takes them apart.
         let (client, source, [first, ..]) = told(Exception::GroupMemory, 0x800 + 2 * 5);
         assert_eq!((client, source, first & 0x3ff, first >> 10 & 0xffff), (0x14, 183, 5, 17));
+        // A packet that is none is EC_QUEUE_PACKET_UNSUPPORTED. Number 19 is reserved, and ROCR
+        // ends its process at a number that it does not know.
+        let [packet, ..] = told(Exception::Packet, 0).2;
+        assert_eq!(packet >> 10, 20);
         for (exception, mask) in [(Exception::Trap, 2), (Exception::Instruction, 8), (Exception::Aperture, 0x20)] {
             let (client, source, [first, second, ..]) = told(exception, 2 * 1023);
             let message = first & 0xfff | first >> 16 & 0xf000 | second << 16 & 0xff_0000;

@@ -282,8 +282,8 @@ fn a_packet_that_is_none_is_an_exception_of_its_queue() {
     rig.until("the interrupt comes", || rig.word(IH_WPTR) == 32);
     let entry = rig.entry(0);
     assert_eq!(entry[0], u32::from(client::GRBM_CP) | u32::from(source::BAD_OPCODE) << 8 | 0x24 << 16 | 3 << 24);
-    // EC_QUEUE_PACKET_RESERVED, and the doorbell.
-    assert_eq!((entry[3], entry[4]), (0x8003, 19 << 10 | 7));
+    // EC_QUEUE_PACKET_UNSUPPORTED, and the doorbell.
+    assert_eq!((entry[3], entry[4]), (0x8003, 20 << 10 | 7));
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vkfd_client::{Client, DevKfd, Embedded, Machine, Transport};
+use vkfd_client::{Client, DevKfd, Embedded, Errno, Machine, Transport};
 use vkfd_driver::os::fault_injection;
 
 use crate::verdict::Stop;
@@ -21,27 +22,70 @@ pub enum Host {
     Stock(Stock),
 }
 
-/// AMD's driver, which has one process for an address space, with one VM on each GPU. So the first
-/// client and all else that is no process beside it share one open file.
+/// AMD's driver, which has one process for an address space, with one VM on each GPU, until the
+/// address space ends. So the first clients of all worlds, and all else that is no process beside
+/// them, share one open file, and the first clients are one.
 ///
-/// Lock: `first` guards the opening; a leaf.
+/// Lock: [`FIRST`] guards the opening; a leaf.
 pub struct Stock {
     path: PathBuf,
-    first: Mutex<Option<Arc<DevKfd>>>,
+    /// This world has its first client, or something else uses the open file in its place.
+    taken: AtomicBool,
+}
+
+/// What all worlds share on AMD's driver.
+static FIRST: Mutex<First> = Mutex::new(First { open: None, client: None });
+
+struct First {
+    open: Option<Arc<DevKfd>>,
+    client: Option<Client>,
+}
+
+impl First {
+    fn open(&mut self, path: &Path) -> Result<Arc<DevKfd>, Stop> {
+        Ok(match &self.open {
+            Some(open) => open.clone(),
+            None => self.open.insert(Arc::new(DevKfd::open(path)?)).clone(),
+        })
+    }
 }
 
 impl Stock {
-    /// The open file, and whether it has just been opened.
-    fn first(&self) -> Result<(Arc<DevKfd>, bool), Stop> {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = &*first {
-            return Ok((open.clone(), false));
+    fn new(path: PathBuf) -> Self {
+        Self { path, taken: AtomicBool::new(false) }
+    }
+
+    /// The open file.
+    fn transport(&self) -> Result<Arc<DevKfd>, Stop> {
+        self.taken.store(true, Ordering::Relaxed);
+        FIRST.lock().unwrap_or_else(PoisonError::into_inner).open(&self.path)
+    }
+
+    /// The world's first client, which is that of earlier worlds, or one beside it.
+    fn client(&self) -> Result<Client, Stop> {
+        // A process beside that of the address space has neither userptr nor SVM there.
+        if self.taken.swap(true, Ordering::Relaxed) {
+            return Ok(Client::open_apart(&self.path)?);
         }
-        let open = Arc::new(DevKfd::open(&self.path)?);
-        *first = Some(open.clone());
-        Ok((open, true))
+        let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &first.client {
+            return Ok(client.clone());
+        }
+        let client = Client::with_transport(first.open(&self.path)?)?;
+        Ok(first.client.insert(client).clone())
+    }
+
+    /// Has the driver retry faults, or not. It has no capabilities to ask for, and refuses what its
+    /// GPUs cannot do.
+    fn set_xnack(client: &Client, on: bool) -> Result<(), Stop> {
+        client.set_xnack(on).map_err(|error| match error.errno() {
+            Some(Errno::PERM) => Stop::Skip(NO_RETRY.into()),
+            _ => error.into(),
+        })
     }
 }
+
+const NO_RETRY: &str = "the GPUs cannot retry page faults";
 
 impl Host {
     /// The system's, if `VKFD_DEVICE` names it.
@@ -49,7 +93,7 @@ impl Host {
     pub fn of_the_system() -> Option<Self> {
         let path = PathBuf::from(std::env::var_os("VKFD_DEVICE")?);
         Some(match Self::is_stock() {
-            true => Self::Stock(Stock { path, first: Mutex::new(None) }),
+            true => Self::Stock(Stock::new(path)),
             false => Self::Device(path),
         })
     }
@@ -70,17 +114,14 @@ impl Host {
         let client = match self {
             Self::InProcess(machine) => Client::on(machine)?,
             Self::Device(path) => Client::open_apart(path)?,
-            // A process beside that of the address space has neither userptr nor SVM there.
-            Self::Stock(stock) => match stock.first()? {
-                (first, true) => Client::with_transport(first)?,
-                (_, false) => Client::open_apart(&stock.path)?,
-            },
+            Self::Stock(stock) => stock.client()?,
         };
-        if xnack {
-            if !client.caps().xnack {
-                return Err(Stop::Skip("the GPUs cannot retry page faults".into()));
-            }
-            client.set_xnack(true)?;
+        match self {
+            // An earlier world may have had the other.
+            Self::Stock(_) => Stock::set_xnack(&client, xnack)?,
+            Self::InProcess(_) | Self::Device(_) if !xnack => {}
+            Self::InProcess(_) | Self::Device(_) if !client.caps().xnack => return Err(Stop::Skip(NO_RETRY.into())),
+            Self::InProcess(_) | Self::Device(_) => client.set_xnack(true)?,
         }
         Ok(client)
     }
@@ -91,7 +132,7 @@ impl Host {
         Ok(match self {
             Self::InProcess(machine) => Arc::new(Embedded::open(machine)?),
             Self::Device(path) => Arc::new(DevKfd::open_apart(path)?),
-            Self::Stock(stock) => stock.first()?.0,
+            Self::Stock(stock) => stock.transport()?,
         })
     }
 

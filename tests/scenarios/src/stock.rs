@@ -35,6 +35,7 @@ const REQUIREMENTS: &[Requirement] = &[
             "kernel_protect_half",
             "kernel_replace_half",
             "kernel_killed_during_restore",
+            "svm_addresses_beyond_a_clients_are_refused",
         ],
     },
     Requirement {
@@ -77,9 +78,6 @@ const REQUIREMENTS: &[Requirement] = &[
         of: &[
             "a_buffers_file_is_the_buffer_for_another_client",
             "coherence_two_processes",
-            "svm_every_kind_of_memory_is_used_at_its_own_address",
-            "svm_discarded_and_replaced_memory_is_seen_as_it_is",
-            "svm_after_a_fork_the_gpu_keeps_the_parents_memory",
             "kernel_opens_of_an_address_space",
             "kernel_reservation_is_one_miss",
         ],
@@ -91,7 +89,17 @@ const REQUIREMENTS: &[Requirement] = &[
             "svm_unmapped_parts_disappear_and_the_rest_goes_on",
             "svm_mremap_takes_the_pages_and_leaves_no_range",
             "svm_protected_memory_is_read_only_for_gpus_too",
+            "svm_memory_without_permission_is_refused_until_there_is_one",
+            "kernel_device_faults_wait_for_no_thread",
         ],
+    },
+    Requirement {
+        text: "requires that a retried fault shows what was discarded as zeros",
+        of: &["svm_discarded_and_replaced_memory_is_seen_as_it_is"],
+    },
+    Requirement {
+        text: "requires that retried faults serve registered memory",
+        of: &["coherence_xnack_copy_through_a_storm", "kernel_ksm_written_by_the_gpu", "kernel_computing_ksm"],
     },
     Requirement {
         text: "requires registrations for reading alone",

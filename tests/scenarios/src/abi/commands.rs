@@ -5,7 +5,10 @@ use vkfd_client::uapi::batch::ALLOC_MEMORY_OF_GPU_BATCH;
 use vkfd_client::uapi::command;
 use vkfd_client::uapi::ioctl::Command;
 use vkfd_client::uapi::memory::ALLOC_MEM_FLAGS_VRAM;
-use vkfd_client::uapi::process::{GetVersionArgs, IOCTL_MAJOR_VERSION};
+use vkfd_client::uapi::pod::Pod as _;
+use vkfd_client::uapi::process::{
+    GetProcessAperturesNewArgs, GetVersionArgs, ProcessDeviceApertures, IOCTL_MAJOR_VERSION,
+};
 use vkfd_client::uapi::vkfd::{self, QUERY_CAPS};
 use vkfd_client::{CpuVa, Errno, PAGE};
 
@@ -28,6 +31,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "shorter_and_longer_arguments_are_those_of_older_and_newer_clients",
         about: "A short argument is not written past its end, what is missing counts as zero; a long one is cut.",
         run: sizes,
+    },
+    Scenario {
+        name: "the_direction_of_a_commands_word_does_not_count",
+        about: "Words that say that nothing is read or written: the call reads its argument and writes its result.",
+        run: directions,
+    },
+    Scenario {
+        name: "apertures_are_listed_for_as_many_nodes_as_there_are",
+        about: "How many, a list of one, and EINVAL for a list of more than there are nodes.",
+        run: apertures,
     },
     Scenario {
         name: "argument_pointers_that_cannot_be_read_are_bad_addresses",
@@ -127,6 +140,41 @@ fn sizes() -> Result<(), Stop> {
     }
     ensure_eq!(words[5], whole);
     raw::free(client, words[2])?;
+    Ok(())
+}
+
+fn directions() -> Result<(), Stop> {
+    let world = World::new(WorldSpec::default())?;
+    let window = raw::gpu_window(PAGE)?;
+    let tail = u64::from(world.id()) | u64::from(ALLOC_MEM_FLAGS_VRAM) << 32;
+    // Both bits, one, none.
+    for direction in [3, 2, 1, 0] {
+        let word = Command(command::ALLOC_MEMORY_OF_GPU.0 & !(3 << 30) | direction << 30);
+        let mut words = [window.whole().start, PAGE, 0, 0, tail];
+        ensure_eq!(raw::ioctl(world.client(), word, &mut words), Ok(()), "{:#x}", word.0);
+        ensure!(words[2] != 0, "{:#x} returns no handle", word.0);
+        raw::free(world.client(), words[2])?;
+    }
+    Ok(())
+}
+
+fn apertures() -> Result<(), Stop> {
+    let world = World::new(WorldSpec::default())?;
+    let mut list = [ProcessDeviceApertures::zeroed(); 4];
+    let at = CpuVa::of(list.as_mut_ptr()).0;
+    let ask = |num_of_nodes| {
+        let mut args = GetProcessAperturesNewArgs { kfd_process_device_apertures_ptr: at, num_of_nodes, pad: 0 };
+        raw::ioctl(world.client(), command::GET_PROCESS_APERTURES_NEW, &mut args).map(|()| args.num_of_nodes)
+    };
+    let gpus = ask(0)?;
+    ensure!(gpus >= 1, "{gpus} GPUs");
+    ensure_eq!(ask(1), Ok(1));
+    // A machine with 63 other nodes would be one of a kind.
+    for more in [64, u32::MAX] {
+        ensure_eq!(ask(more), Err(Errno::INVAL), "a list of {more}");
+    }
+    ensure_eq!(list[0].gpu_id, world.id());
+    ensure_eq!(list[1].gpu_id, 0, "more than was asked for");
     Ok(())
 }
 

@@ -89,6 +89,10 @@ fn idempotent() -> Result<(), Stop> {
     ensure_eq!(raw::unmap(client, handle, &[b], 0), (1, Ok(())));
     raw::free(client, handle)?;
     drop(memory);
+    // The same for an object without an address, which cannot be mapped.
+    let bare = raw::alloc(client, 0, PAGE, 0, a, ALLOC_MEM_FLAGS_VRAM)?.handle;
+    ensure_eq!(raw::unmap(client, bare, &[a], 0), (0, Err(Errno::INVAL)), "without an address");
+    raw::free(client, bare)?;
     Ok(())
 }
 

@@ -108,6 +108,8 @@ scenarios! {
         "XNACK on: an access to memory that is gone is reported, and served when it is back";
     xnack_copy_through_a_storm: retry::copy_through_a_storm,
         "XNACK on: a long copy goes through a storm of invalidations";
+    xnack_stays_while_there_are_queues: retry::stays,
+        "XNACK cannot be switched with queues, on or off, and can be when they are gone";
     xnack_switched_off: retry::switched_off,
         "XNACK cannot be switched with queues; switched off, everything is restored";
     invalidated_while_registered: race::invalidated_while_registered,

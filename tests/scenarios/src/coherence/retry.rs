@@ -130,6 +130,23 @@ pub(super) fn copy_through_a_storm() -> Result<(), Stop> {
     batch.expect_all_but(&world, &[], 2)
 }
 
+/// The mode of before cannot be set either, as KFD has it.
+pub(super) fn stays() -> Result<(), Stop> {
+    let world = World::new(xnack())?;
+    let client = world.client();
+    for now in [true, false] {
+        let engine = Engine::new(client, world.gpu(0))?;
+        for on in [true, false] {
+            ensure_eq!(client.set_xnack(on).map_err(|error| error.errno()), Err(Some(Errno::BUSY)));
+        }
+        ensure_eq!(client.xnack()?, now);
+        drop(engine);
+        client.set_xnack(!now)?;
+        ensure_eq!(client.xnack()?, !now);
+    }
+    Ok(())
+}
+
 /// Switching XNACK is refused while there are queues; switched off, everything is restored without
 /// a fault.
 pub(super) fn switched_off() -> Result<(), Stop> {
