@@ -64,7 +64,7 @@ const FAMILIES: [(&str, &[&str]); 7] = [
         "ROCR's rocrtst, KFD's kfdtest, monitors, GCC's C torture tests",
         &["rocrtst", "kfdtest", "monitors", "gcc-torture"],
     ),
-    ("llama.cpp on HIP", &["ggml"]),
+    ("llama.cpp, whisper.cpp and stable-diffusion.cpp on HIP", &["ggml", "whisper", "stable-diffusion"]),
     (
         "CuPy, ONNX Runtime, TensorFlow, JAX, transformers, diffusers, RCCL",
         &[
