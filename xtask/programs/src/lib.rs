@@ -207,6 +207,7 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCSPARSE,
     &rocm_libraries::HIPSPARSE,
     &rocm_libraries::HIPFFT,
+    &rocm_libraries::MIOPEN,
     &rocm_libraries::ROCRTST,
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,
