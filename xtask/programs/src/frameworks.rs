@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Frameworks of PyPI on Debian's ROCm libraries: CuPy, ONNX Runtime, TensorFlow and JAX, and on
-//! JAX models of transformers and diffusers; and PyTorch, which is built here first ([`pytorch`]).
+//! JAX models of transformers and diffusers; stable-diffusion.cpp; and PyTorch, which is built here
+//! first ([`pytorch`]).
 //! A program is a part of a file of checks in `tests/clients`, and a case is a check. Results of
 //! the GPU are compared with NumPy, SciPy, or the CPU's side of the framework.
 //!
@@ -15,8 +16,6 @@
 //! Limits: the stubs have no tracing and no collectives. Two GPUs are used by the suites that have
 //! RCCL in their root.
 
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,9 +23,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::machine::Machine;
+use super::memory::Memory;
 use super::pytorch;
 use super::ran::Ran;
-use super::root::WORK;
+use super::root::{self, WORK};
 use super::source::Source;
 use super::suite::{Case, Control, Outcome, Suite};
 use super::unit::Unit;
@@ -174,6 +174,13 @@ pub const ONNXRUNTIME: Framework = Framework {
     ..CUPY
 };
 
+/// Where XLA and MIOpen 6.4.3 look for compilers and their libraries, and where sid has them.
+pub const COMPILERS: &[(&str, &str)] = &[
+    ("/opt/rocm/llvm/bin/ld.lld", "/usr/lib/llvm-21/bin/ld.lld"),
+    ("/opt/rocm/amdgcn/bitcode", "/usr/lib/llvm-21/lib/clang/21/amdgcn/bitcode"),
+    ("/build/reproducible-path/miopen-6.4.3+dfsg/build/clang-21", "/usr/bin/clang-21"),
+];
+
 /// XLA leaves most of the first GiB to others.
 const XLA_MEMORY: &[&str] = &["--vram", "4G"];
 
@@ -235,11 +242,7 @@ pub const JAX: Framework = Framework {
         ("librocm_smi64.so.7", "librocm_smi64.so.1"),
         ("libhipblaslt.so.0", "libhipblaslt.so.1"),
     ],
-    places: &[
-        ("/opt/rocm/llvm/bin/ld.lld", "/usr/lib/llvm-21/bin/ld.lld"),
-        ("/opt/rocm/amdgcn/bitcode", "/usr/lib/llvm-21/lib/clang/21/amdgcn/bitcode"),
-        ("/build/reproducible-path/miopen-6.4.3+dfsg/build/clang-21", "/usr/bin/clang-21"),
-    ],
+    places: COMPILERS,
     environment: &[
         ("PYTHONPATH", "/source"),
         ("LD_LIBRARY_PATH", WORK),
@@ -348,6 +351,27 @@ pub const DIFFUSERS: Framework = Framework {
     programs: &[("models/diffusers", XLA_MEMORY)],
     targets: &["gfx90a"],
     controls: &[],
+    ..JAX
+};
+
+pub const STABLE_DIFFUSION: Framework = Framework {
+    name: "stable-diffusion",
+    about: "stable-diffusion.cpp on HIP 6.4.3 against its CPU backend: pictures by models made here",
+    packages: &["libamdhip64-6", "libhipblas2", "librocblas4", "libgomp1", "python3"],
+    python: "3.14",
+    wheels: Some("stable-diffusion.txt"),
+    directory: "diffusion",
+    shared: &["models.py"],
+    programs: &[("images/pictures", XLA_MEMORY), ("images/more", XLA_MEMORY)],
+    stubs: &[],
+    names: &[],
+    places: &[],
+    environment: &[("PYTHONPATH", "/source"), ("PYTHONDONTWRITEBYTECODE", "1")],
+    targets: &["gfx90a", "gfx942", "gfx1100"],
+    controls: &[
+        Control::new("cu.handler=v_fma_f32", "images/pictures", "gfx90a"),
+        Control::new("driver.invalidation", "images/pictures", "gfx90a").on(Memory::Oversubscribed),
+    ],
     ..JAX
 };
 
@@ -477,15 +501,7 @@ impl Suite for Framework {
     /// Makes the links in the root that are not there.
     fn prepare(&self, unit: &Unit<'_>) -> Result<()> {
         let root = unit.root.context("a framework is in a root")?;
-        for (link, to) in self.places {
-            let link = root.join(link.trim_start_matches('/'));
-            if !link.is_symlink() {
-                let directory = link.parent().context("a link without a directory")?;
-                fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-                symlink(to, &link).with_context(|| format!("make {}", link.display()))?;
-            }
-        }
-        Ok(())
+        root::link(root, self.places)
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
@@ -528,6 +544,8 @@ fn cases(unit: &str, ran: &Ran) -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -550,7 +568,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_part_of_a_file() {
-        for framework in [&CUPY, &JAX, &TRANSFORMERS, &DIFFUSERS, &PYTORCH] {
+        for framework in [&CUPY, &JAX, &TRANSFORMERS, &DIFFUSERS, &STABLE_DIFFUSION, &PYTORCH] {
             for (name, _) in framework.programs {
                 let (file, part) = name.split_once('/').expect("FILE/PART");
                 let file = framework.clients().join(framework.directory).join(file).with_extension("py");

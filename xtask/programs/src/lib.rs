@@ -52,6 +52,7 @@ mod tinygrad;
 mod tinygrad_models;
 mod triton;
 mod unit;
+mod whisper;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -206,10 +207,12 @@ const SUITES: &[&dyn Suite] = &[
     &rocm_libraries::ROCSPARSE,
     &rocm_libraries::HIPSPARSE,
     &rocm_libraries::HIPFFT,
+    &rocm_libraries::MIOPEN,
     &rocm_libraries::ROCRTST,
     &tinygrad::HARDWARE,
     &tinygrad::BACKEND,
     &ggml::Ggml,
+    &whisper::Whisper,
     &tinygrad_models::TinygradModels,
     &triton::Triton,
     &iree::Iree,
@@ -219,6 +222,7 @@ const SUITES: &[&dyn Suite] = &[
     &frameworks::JAX,
     &frameworks::TRANSFORMERS,
     &frameworks::DIFFUSERS,
+    &frameworks::STABLE_DIFFUSION,
     &frameworks::PYTORCH,
     &rocm_libraries::RCCL,
     &rocm_libraries::RCCL_PROCESSES,

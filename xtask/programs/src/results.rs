@@ -42,7 +42,7 @@ of a suite is left out where a software GPU needs too long for it.
 const FAMILIES: [(&str, &[&str]); 7] = [
     ("HIP: catch tests, samples, examples, runtimes", &["hip-catch", "hip-samples", "rocm-examples", "runtimes"]),
     (
-        "ROCm libraries: rocBLAS, rocSPARSE, rocSOLVER, rocFFT, rocRAND, rocPRIM, rocThrust, their HIP forms",
+        "ROCm libraries: rocBLAS, rocSPARSE, rocSOLVER, rocFFT, rocRAND, rocPRIM, rocThrust, MIOpen, HIP forms",
         &[
             "rocblas",
             "rocsparse",
@@ -50,6 +50,7 @@ const FAMILIES: [(&str, &[&str]); 7] = [
             "rocfft",
             "rocrand",
             "rocprim",
+            "miopen",
             "rocthrust",
             "hipblas",
             "hipsparse",
@@ -64,7 +65,7 @@ const FAMILIES: [(&str, &[&str]); 7] = [
         "ROCR's rocrtst, KFD's kfdtest, monitors, GCC's C torture tests",
         &["rocrtst", "kfdtest", "monitors", "gcc-torture"],
     ),
-    ("llama.cpp on HIP", &["ggml"]),
+    ("llama.cpp, whisper.cpp and stable-diffusion.cpp on HIP", &["ggml", "whisper", "stable-diffusion"]),
     (
         "CuPy, ONNX Runtime, TensorFlow, JAX, transformers, diffusers, RCCL",
         &[

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::frameworks;
 use super::gtest;
 use super::machine::Machine;
 use super::memory::Memory;
@@ -56,8 +57,11 @@ pub struct RocmLibrary {
     arguments: &'static [&'static str],
     /// GoogleTest's pattern of the tests that are asked for.
     wanted: &'static str,
-    /// Groups of GoogleTest that are a program each, `FILE/GROUP`; none if a file is one.
-    groups: &'static [&'static str],
+    /// Groups of tests that are a program each, `FILE/GROUP`, with GoogleTest's pattern; none if a
+    /// file is one.
+    groups: &'static [(&'static str, &'static str)],
+    /// What a compiler that a program starts has to find, as links in the root.
+    places: &'static [(&'static str, &'static str)],
     /// Of `vkfd run`, or of `vkfd serve`.
     options: &'static [&'static str],
     /// Its processes are on one machine, that of `vkfd serve`.
@@ -104,6 +108,7 @@ const LIBRARY: RocmLibrary = RocmLibrary {
     arguments: &[],
     wanted: "*",
     groups: &[],
+    places: &[],
     options: &[],
     served: false,
     targets: &["gfx900"],
@@ -303,16 +308,16 @@ pub const RCCL: RocmLibrary = RocmLibrary {
     about: "RCCL's own tests on two GPUs: collectives in and out of place, scatter and gather, streams, graphs",
     package: &["librccl1-tests"],
     groups: &[
-        "AllGather",
-        "AllReduce",
-        "AllToAll",
-        "AllToAllv",
-        "Broadcast",
-        "Gather",
-        "Reduce",
-        "ReduceScatter",
-        "Scatter",
-        "SendRecv",
+        ("AllGather", "AllGather.*"),
+        ("AllReduce", "AllReduce.*"),
+        ("AllToAll", "AllToAll.*"),
+        ("AllToAllv", "AllToAllv.*"),
+        ("Broadcast", "Broadcast.*"),
+        ("Gather", "Gather.*"),
+        ("Reduce", "Reduce.*"),
+        ("ReduceScatter", "ReduceScatter.*"),
+        ("Scatter", "Scatter.*"),
+        ("SendRecv", "SendRecv.*"),
     ],
     // Its ranks as threads: processes would each have GPUs of their own.
     environment: &[("UT_PROCESS_MASK", "1")],
@@ -339,6 +344,49 @@ pub const RCCL_FOUR: RocmLibrary = RocmLibrary {
     options: &["--gpus", "4"],
     controls: &[],
     ..RCCL
+};
+
+/// Of MIOpen's 29,874 tests: small shapes of each kind of layer.
+const MIOPEN_GROUPS: &[(&str, &str)] = &[
+    ("activations", "Smoke/GPU_UnitTestActivationDescriptor*"),
+    ("tensors", "Smoke/GPU_unaryTensorOps*:Smoke/GPU_binaryTensorOps*:Smoke/GPU_VecAddTest*"),
+    ("transposes", "Full/GPU_LayoutTransposeTest_2D*_FP32*"),
+    ("optimizers", "Full/GPU_Adam_FP32.*/1?"),
+    ("attention", "Smoke/GPU_MhaForward_FP32*:GPU_TestMhaFind20*"),
+    (
+        "batch-normalization",
+        "Smoke/GPU_BNInferSmall2D_FP32*:Smoke/GPU_BNFWDTrainSmall2D_FP32*:Smoke/GPU_BNBWDSmall2D_FP32*",
+    ),
+    ("group-normalization", "Full/GPU_GroupNorm_FP32.*/?"),
+    ("softmax", "GPU_SoftmaxFind20*:Smoke/GPU_Kthvalue_fwd_FP32.*/0"),
+    (
+        "convolutions",
+        "Smoke/GPU_UnitTestConvSolverDirectNaive*_FP32*:Smoke/GPU_UnitTestConvSolverGemm*_FP32*:\
+         Smoke/GPU_UnitTestConvSolverOclDirect*_FP32*",
+    ),
+];
+
+pub const MIOPEN: RocmLibrary = RocmLibrary {
+    name: "miopen",
+    about: "a part of MIOpen's own tests: layers by kernels that it compiles as it goes, against its CPU's loops",
+    debian: "sid",
+    // The first is the tests'. Kernels need the headers of the others, attention rocRAND's.
+    package: &["libmiopen1-tests", "librocrand-dev", "rocm-device-libs-21", "hipcc", "lld", "libc6-dev", "g++", "dash"],
+    environment: &[
+        ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
+        ("MIOPEN_USER_DB_PATH", "/work/miopen"),
+        ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
+        ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
+    ],
+    groups: MIOPEN_GROUPS,
+    places: frameworks::COMPILERS,
+    options: &["--vram", "4G"],
+    targets: &["gfx90a", "gfx1030"],
+    controls: &[
+        Control::new("cu.handler=v_fma_f32", "miopen_gtest/convolutions", "gfx90a"),
+        Control::new("driver.invalidation", "miopen_gtest/tensors", "gfx90a").on(Memory::Oversubscribed),
+    ],
+    ..LIBRARY
 };
 
 /// So many times the time of a program is there for it with its runs anew.
@@ -371,8 +419,8 @@ impl RocmLibrary {
 
     /// Runs a GoogleTest program without the tests that are left out or have ended.
     fn google(&self, machine: &Machine, unit: &Unit<'_>, ended: &BTreeMap<String, Outcome>) -> Result<(Ran, Shown)> {
-        let group = file_and_group(unit.name).1.map(|group| format!("{group}.*"));
-        let wanted = group.as_deref().unwrap_or(self.wanted);
+        let group = file_and_group(unit.name).1;
+        let wanted = self.groups.iter().find(|(name, _)| Some(*name) == group).map_or(self.wanted, |(_, tests)| tests);
         let mut without = filter(wanted, unit.left_out.iter().copied().chain(ended.keys().map(String::as_str)));
         if without.len() > LONGEST {
             let flags = unit.at.join(FLAGS);
@@ -488,7 +536,7 @@ impl Suite for RocmLibrary {
         if self.groups.is_empty() {
             return Ok(files);
         }
-        Ok(files.iter().flat_map(|file| self.groups.iter().map(move |group| format!("{file}/{group}"))).collect())
+        Ok(files.iter().flat_map(|file| self.groups.iter().map(move |(group, _)| format!("{file}/{group}"))).collect())
     }
 
     fn compile(&self, unit: &Unit<'_>, _shared: &Path) -> Result<Vec<Command>> {
@@ -522,7 +570,15 @@ impl Suite for RocmLibrary {
         self.on_amdgpu
     }
 
+    fn prepare(&self, unit: &Unit<'_>) -> Result<()> {
+        match unit.root {
+            Some(root) => root::link(root, self.places),
+            None => Ok(()),
+        }
+    }
+
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
+        self.prepare(unit)?;
         if let Framework::GoogleTestAlone = self.framework {
             return Ok(cases(unit, self.alone(machine, unit)?).collect());
         }

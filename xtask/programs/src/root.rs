@@ -203,6 +203,19 @@ fn prepare(tree: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes links in the root below `tree` that are not there: the link, and its target.
+pub fn link(tree: &Path, places: &[(&str, &str)]) -> Result<()> {
+    for (link, to) in places {
+        let link = tree.join(link.trim_start_matches('/'));
+        if !link.is_symlink() {
+            let directory = link.parent().context("a link without a directory")?;
+            fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+            symlink(to, &link).with_context(|| format!("make {}", link.display()))?;
+        }
+    }
+    Ok(())
+}
+
 fn read(status: &Path) -> Result<String> {
     match status.exists() {
         true => fs::read_to_string(status).with_context(|| format!("read {}", status.display())),
