@@ -2,9 +2,9 @@
 //! Matrix operations of 32 or 16 rows on processors with AVX-512: the sums of [`super::matrix`],
 //! in its order.
 //!
-//! A *tile* is four rows of D by 16 columns. Its sums stay in registers over all products. A's
-//! elements are broadcast by the instruction that multiplies; B's are vectors, which serve all four
-//! rows.
+//! A *tile* is four rows of D by all columns, 16 or 32. Its sums stay in registers over all
+//! products. A's elements are broadcast, by the instruction that multiplies if there are 16
+//! columns. B's are vectors, which serve all four rows.
 //!
 //! bfloat16 has products and sums that the host has exactly, unless they are denormal. All of them
 //! but the last are operands of the next sum, and a denormal operand leaves a flag in MXCSR. So
@@ -116,76 +116,119 @@ struct Tile {
     d: *mut u32,
 }
 
-/// Products of a lane's elements: the text of one row of the tile. `$t` and `$u` are free.
-macro_rules! products {
-    (F32, $row:literal, $sum:literal, $t:literal, $u:literal) => {
-        concat!("vfmadd231ps ", $sum, ", zmm20, dword ptr [{a} + 4*", $row, "]{{1to16}}\n")
-    };
-    // The sum of two products from an element on, as two fused operations.
-    (@fused $at:literal, $row:literal, $b:literal, $b1:literal, $t:literal) => {
-        concat!(
-            "vmulps ", $t, ", ", $b, ", dword ptr [{a} + 256*", $at, " + 4*", $row, "]{{1to16}}\n",
-            "vfmadd231ps ", $t, ", ", $b1, ", dword ptr [{a} + 256*", $at, " + 256 + 4*", $row, "]{{1to16}}\n",
-        )
+/// Adds the products of a lane's elements to a row's sum: those of B by those of A, each a vector
+/// or a word that the instruction broadcasts.
+macro_rules! add {
+    // The sum of two products, as two fused operations.
+    (@fused $t:literal, $b0:literal, $b1:literal, $a0:expr, $a1:expr) => {
+        concat!("vmulps ", $t, ", ", $b0, ", ", $a0, "\n", "vfmadd231ps ", $t, ", ", $b1, ", ", $a1, "\n")
     };
     // The same, each product by itself.
-    (@exact $at:literal, $row:literal, $b:literal, $b1:literal, $t:literal, $u:literal) => {
+    (@exact $t:literal, $u:literal, $b0:literal, $b1:literal, $a0:expr, $a1:expr) => {
         concat!(
-            "vmulps ", $t, ", ", $b, ", dword ptr [{a} + 256*", $at, " + 4*", $row, "]{{1to16}}\n",
-            "vmulps ", $u, ", ", $b1, ", dword ptr [{a} + 256*", $at, " + 256 + 4*", $row, "]{{1to16}}\n",
+            "vmulps ", $t, ", ", $b0, ", ", $a0, "\n",
+            "vmulps ", $u, ", ", $b1, ", ", $a1, "\n",
             "vaddps ", $t, ", ", $t, ", ", $u, "\n",
         )
     };
-    (F16, $row:literal, $sum:literal, $t:literal, $u:literal) => {
+    (F32, $sum:literal, [$b0:literal $($b:literal)*], [$a0:expr $(, $a:expr)*]) => {
+        concat!("vfmadd231ps ", $sum, ", ", $b0, ", ", $a0, "\n")
+    };
+    (F16, $sum:literal, [$b0:literal $b1:literal $b2:literal $b3:literal], [$a0:expr, $a1:expr, $a2:expr, $a3:expr]) => {
         concat!(
-            products!(@fused 0, $row, "zmm20", "zmm21", $t),
-            products!(@fused 2, $row, "zmm22", "zmm23", $u),
-            "vaddps ", $t, ", ", $t, ", ", $u, "\n",
-            "vaddps ", $sum, ", ", $sum, ", ", $t, "\n",
+            add!(@fused "zmm4", $b0, $b1, $a0, $a1),
+            add!(@fused "zmm5", $b2, $b3, $a2, $a3),
+            "vaddps zmm4, zmm4, zmm5\nvaddps ", $sum, ", ", $sum, ", zmm4\n",
         )
     };
-    (BF16, $row:literal, $sum:literal, $t:literal, $u:literal) => {
+    (BF16, $sum:literal, [$b0:literal $b1:literal $($b:literal)*], [$a0:expr, $a1:expr $(, $a:expr)*]) => {
+        concat!(add!(@exact "zmm4", "zmm5", $b0, $b1, $a0, $a1), "vaddps ", $sum, ", ", $sum, ", zmm4\n")
+    };
+    (BF16_K, $sum:literal, [$b0:literal $b1:literal $b2:literal $b3:literal], [$a0:expr, $a1:expr, $a2:expr, $a3:expr]) => {
         concat!(
-            products!(@exact 0, $row, "zmm20", "zmm21", $t, $u),
-            "vaddps ", $sum, ", ", $sum, ", ", $t, "\n",
+            add!(@exact "zmm4", "zmm5", $b0, $b1, $a0, $a1),
+            add!(@exact "zmm5", "zmm6", $b2, $b3, $a2, $a3),
+            "vaddps zmm4, zmm4, zmm5\nvaddps ", $sum, ", ", $sum, ", zmm4\n",
         )
     };
-    (BF16_K, $row:literal, $sum:literal, $t:literal, $u:literal) => {
-        concat!(
-            products!(@exact 0, $row, "zmm20", "zmm21", $t, $u),
-            products!(@exact 2, $row, "zmm22", "zmm23", $u, "zmm31"),
-            "vaddps ", $t, ", ", $t, ", ", $u, "\n",
-            "vaddps ", $sum, ", ", $sum, ", ", $t, "\n",
-        )
+    (I8_2, $sum:literal, [$b0:literal $b1:literal $($b:literal)*], [$a0:expr, $a1:expr $(, $a:expr)*]) => {
+        concat!("vpdpwssd ", $sum, ", ", $b0, ", ", $a0, "\nvpdpwssd ", $sum, ", ", $b1, ", ", $a1, "\n")
     };
-    (I8_2, $row:literal, $sum:literal, $t:literal, $u:literal) => {
+    (I8_4, $sum:literal, [$b0:literal $b1:literal $b2:literal $b3:literal], [$a0:expr, $a1:expr, $a2:expr, $a3:expr]) => {
         concat!(
-            "vpdpwssd ", $sum, ", zmm20, dword ptr [{a} + 4*", $row, "]{{1to16}}\n",
-            "vpdpwssd ", $sum, ", zmm21, dword ptr [{a} + 256 + 4*", $row, "]{{1to16}}\n",
-        )
-    };
-    (I8_4, $row:literal, $sum:literal, $t:literal, $u:literal) => {
-        concat!(
-            products!(I8_2, $row, $sum, $t, $u),
-            "vpdpwssd ", $sum, ", zmm22, dword ptr [{a} + 512 + 4*", $row, "]{{1to16}}\n",
-            "vpdpwssd ", $sum, ", zmm23, dword ptr [{a} + 768 + 4*", $row, "]{{1to16}}\n",
+            add!(I8_2, $sum, [$b0 $b1], [$a0, $a1]),
+            add!(I8_2, $sum, [$b2 $b3], [$a2, $a3]),
         )
     };
 }
 
-/// B's vectors: as many as a lane has elements.
+/// A's element `$k` of a row, as an operand.
+macro_rules! element_of_a {
+    ($k:literal, $row:literal) => {
+        concat!("dword ptr [{a} + 256*", $k, " + 4*", $row, "]{{1to16}}")
+    };
+}
+
+/// A row of a tile of 16 columns, and one of 32 columns, for which A's elements are broadcast once.
+macro_rules! row {
+    ($kind:ident, $row:literal, $sum:literal) => {
+        add!($kind, $sum, ["zmm24" "zmm25" "zmm26" "zmm27"],
+            [element_of_a!(0, $row), element_of_a!(1, $row), element_of_a!(2, $row), element_of_a!(3, $row)])
+    };
+    ($kind:ident, $row:literal, $sum:literal, $second:literal) => {
+        concat!(
+            each!($kind, "vbroadcastss zmm0, dword ptr [{a} + 4*", $row),
+            each!(@two $kind, "vbroadcastss zmm1, dword ptr [{a} + 256 + 4*", $row),
+            each!(@four $kind, "vbroadcastss zmm2, dword ptr [{a} + 512 + 4*", $row),
+            each!(@four $kind, "vbroadcastss zmm3, dword ptr [{a} + 768 + 4*", $row),
+            add!($kind, $sum, ["zmm24" "zmm25" "zmm26" "zmm27"], ["zmm0", "zmm1", "zmm2", "zmm3"]),
+            add!($kind, $second, ["zmm28" "zmm29" "zmm30" "zmm31"], ["zmm0", "zmm1", "zmm2", "zmm3"]),
+        )
+    };
+}
+
+/// An instruction with an address for as many elements as a lane has.
+macro_rules! each {
+    (@two F32, $text:literal, $at:literal) => {
+        ""
+    };
+    (@two $kind:ident, $text:literal, $at:literal) => {
+        concat!($text, $at, "]\n")
+    };
+    (@four F16, $text:literal, $at:literal) => {
+        concat!($text, $at, "]\n")
+    };
+    (@four BF16_K, $text:literal, $at:literal) => {
+        concat!($text, $at, "]\n")
+    };
+    (@four I8_4, $text:literal, $at:literal) => {
+        concat!($text, $at, "]\n")
+    };
+    (@four $kind:ident, $text:literal, $at:literal) => {
+        ""
+    };
+    ($kind:ident, $text:literal, $at:literal) => {
+        concat!($text, $at, "]\n")
+    };
+}
+
+/// B's vectors: as many as a lane has elements, of the first 16 columns or the next.
 macro_rules! vectors {
-    (F32) => {
-        "vmovups zmm20, [{b}]\n"
+    ($kind:ident, first) => {
+        concat!(
+            each!($kind, "vmovups zmm24, [{b} + ", "0"),
+            each!(@two $kind, "vmovups zmm25, [{b} + ", "256"),
+            each!(@four $kind, "vmovups zmm26, [{b} + ", "512"),
+            each!(@four $kind, "vmovups zmm27, [{b} + ", "768"),
+        )
     };
-    (BF16) => {
-        concat!(vectors!(F32), "vmovups zmm21, [{b} + 256]\n")
-    };
-    (I8_2) => {
-        vectors!(BF16)
-    };
-    ($kind:ident) => {
-        concat!(vectors!(BF16), "vmovups zmm22, [{b} + 512]\nvmovups zmm23, [{b} + 768]\n")
+    ($kind:ident, second) => {
+        concat!(
+            each!($kind, "vmovups zmm28, [{b} + 64 + ", "0"),
+            each!(@two $kind, "vmovups zmm29, [{b} + 64 + ", "256"),
+            each!(@four $kind, "vmovups zmm30, [{b} + 64 + ", "512"),
+            each!(@four $kind, "vmovups zmm31, [{b} + 64 + ", "768"),
+        )
     };
 }
 
@@ -219,9 +262,69 @@ macro_rules! look {
     ($kind:ident, $sum:literal) => { look!(@ "0x81", $sum) };
 }
 
+/// Sums of a tile's columns: taken, and put.
+macro_rules! sums {
+    (take $kind:ident, $at:literal, $s0:literal $s1:literal $s2:literal $s3:literal) => {
+        concat!(
+            "vmovups ",
+            $s0,
+            ", [{c} + ",
+            $at,
+            "]\n",
+            "vmovups ",
+            $s1,
+            ", [{c} + {stride} + ",
+            $at,
+            "]\n",
+            "vmovups ",
+            $s2,
+            ", [{c} + 2*{stride} + ",
+            $at,
+            "]\n",
+            "vmovups ",
+            $s3,
+            ", [{last} + ",
+            $at,
+            "]\n",
+            flush!($kind, $s0),
+            flush!($kind, $s1),
+            flush!($kind, $s2),
+            flush!($kind, $s3),
+        )
+    };
+    (put $kind:ident, $at:literal, $s0:literal $s1:literal $s2:literal $s3:literal) => {
+        concat!(
+            look!($kind, $s0),
+            look!($kind, $s1),
+            look!($kind, $s2),
+            look!($kind, $s3),
+            "vmovups [{d} + ",
+            $at,
+            "], ",
+            $s0,
+            "\n",
+            "vmovups [{d} + 256 + ",
+            $at,
+            "], ",
+            $s1,
+            "\n",
+            "vmovups [{d} + 512 + ",
+            $at,
+            "], ",
+            $s2,
+            "\n",
+            "vmovups [{d} + 768 + ",
+            $at,
+            "], ",
+            $s3,
+            "\n",
+        )
+    };
+}
+
 /// Computes a tile, and says whether a result is the reference engine's.
 macro_rules! tile {
-    ($name:ident, $kind:ident) => {
+    ($name:ident, $take:expr, $rows:expr, $put:expr) => {
         /// # Safety
         /// The processor has AVX-512 F and DQ, and VNNI for bytes. The tile's rows exist.
         #[inline(always)]
@@ -230,29 +333,15 @@ macro_rules! tile {
             // SAFETY: the caller's: it reads the rows that the tile names, and writes `d`'s.
             unsafe {
                 asm!(
-                    "vmovups zmm16, [{c}]",
-                    "vmovups zmm17, [{c} + {stride}]",
-                    "vmovups zmm18, [{c} + 2*{stride}]",
-                    "vmovups zmm19, [{last}]",
-                    concat!(flush!($kind, "zmm16"), flush!($kind, "zmm17")),
-                    concat!(flush!($kind, "zmm18"), flush!($kind, "zmm19")),
+                    $take,
                     "kxorw k2, k2, k2",
                     "2:",
-                    vectors!($kind),
-                    products!($kind, 0, "zmm16", "zmm24", "zmm25"),
-                    products!($kind, 1, "zmm17", "zmm26", "zmm27"),
-                    products!($kind, 2, "zmm18", "zmm28", "zmm29"),
-                    products!($kind, 3, "zmm19", "zmm30", "zmm25"),
+                    $rows,
                     "add {a}, {lanes}",
                     "add {b}, {lanes}",
                     "sub {groups}, 1",
                     "jnz 2b",
-                    concat!(look!($kind, "zmm16"), look!($kind, "zmm17")),
-                    concat!(look!($kind, "zmm18"), look!($kind, "zmm19")),
-                    "vmovups [{d}], zmm16",
-                    "vmovups [{d} + 256], zmm17",
-                    "vmovups [{d} + 512], zmm18",
-                    "vmovups [{d} + 768], zmm19",
+                    $put,
                     "kmovw {bad:e}, k2",
                     a = inout(reg) tile.a => _,
                     b = inout(reg) tile.b => _,
@@ -263,6 +352,8 @@ macro_rules! tile {
                     groups = inout(reg) tile.groups => _,
                     d = in(reg) tile.d,
                     bad = lateout(reg) bad,
+                    out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
+                    out("zmm4") _, out("zmm5") _, out("zmm6") _,
                     out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
                     out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
                     out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
@@ -276,12 +367,46 @@ macro_rules! tile {
     };
 }
 
-tile!(singles, F32);
-tile!(halves, F16);
-tile!(brains, BF16);
-tile!(brain_fours, BF16_K);
-tile!(bytes, I8_2);
-tile!(byte_fours, I8_4);
+/// Tiles of 16 columns and of 32.
+macro_rules! tiles {
+    ($kind:ident, $narrow:ident, $wide:ident) => {
+        tile!(
+            $narrow,
+            sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+            concat!(
+                vectors!($kind, first),
+                row!($kind, 0, "zmm16"), row!($kind, 1, "zmm17"), row!($kind, 2, "zmm18"), row!($kind, 3, "zmm19"),
+            ),
+            sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19")
+        );
+        tile!(
+            $wide,
+            concat!(
+                sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+                sums!(take $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
+            ),
+            concat!(
+                vectors!($kind, first),
+                vectors!($kind, second),
+                row!($kind, 0, "zmm16", "zmm20"),
+                row!($kind, 1, "zmm17", "zmm21"),
+                row!($kind, 2, "zmm18", "zmm22"),
+                row!($kind, 3, "zmm19", "zmm23"),
+            ),
+            concat!(
+                sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+                sums!(put $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
+            )
+        );
+    };
+}
+
+tiles!(F32, singles, wide_singles);
+tiles!(F16, halves, wide_halves);
+tiles!(BF16, brains, wide_brains);
+tiles!(BF16_K, brain_fours, wide_brain_fours);
+tiles!(I8_2, bytes, wide_bytes);
+tiles!(I8_4, byte_fours, wide_byte_fours);
 
 /// MXCSR without its flags.
 unsafe fn clear_flags() {
@@ -323,7 +448,7 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
         let (mut room_a, mut room_b) = (Elements::uninit(), Elements::uninit());
         let a = elements::<KIND>(sources[0], in_lane, &mut room_a);
         let b = elements::<KIND>(sources[1], in_lane, &mut room_b);
-        let constant = [step.imm as u32; 16];
+        let constant = [step.imm as u32; 32];
         let mut out = MaybeUninit::<[Row; 32]>::uninit();
         let to = out.as_mut_ptr().cast::<u32>();
         if KIND == BF16 || KIND == BF16_K {
@@ -331,31 +456,34 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
         }
         let mut bad = false;
         for block in 0..BLOCKS {
-            for column in 0..M / 16 {
-                for rows in 0..M / 4 {
-                    // Lanes have columns first, then every other four rows.
-                    let (result, vector) = if M == 32 { (4 * (rows / 2), 2 * (rows % 2) + column) } else { (0, rows) };
-                    let at = 64 * (results * block + result) + 16 * vector;
-                    let (c, stride) =
-                        if step.scalar[0] != 0 { (constant.as_ptr(), 0) } else { (sources[2].add(at), 256) };
-                    let tile = Tile {
-                        a: a.add(M * block + 4 * rows),
-                        b: b.add(M * block + 16 * column),
-                        lanes: 4 * M * BLOCKS,
-                        groups: depth / in_lane,
-                        c,
-                        stride,
-                        d: to.add(at),
-                    };
-                    bad |= match KIND {
-                        F32 => singles(&tile),
-                        F16 => halves(&tile),
-                        BF16 => brains(&tile),
-                        BF16_K => brain_fours(&tile),
-                        _ if in_lane == 2 => bytes(&tile),
-                        _ => byte_fours(&tile),
-                    };
-                }
+            for rows in 0..M / 4 {
+                // Lanes have columns first, then every other four rows.
+                let (result, lane) = if M == 32 { (4 * (rows / 2), 32 * (rows % 2)) } else { (0, 16 * rows) };
+                let at = 64 * (results * block + result) + lane;
+                let (c, stride) = if step.scalar[0] != 0 { (constant.as_ptr(), 0) } else { (sources[2].add(at), 256) };
+                let tile = Tile {
+                    a: a.add(M * block + 4 * rows),
+                    b: b.add(M * block),
+                    lanes: 4 * M * BLOCKS,
+                    groups: depth / in_lane,
+                    c,
+                    stride,
+                    d: to.add(at),
+                };
+                bad |= match (KIND, M) {
+                    (F32, 32) => wide_singles(&tile),
+                    (F32, _) => singles(&tile),
+                    (F16, 32) => wide_halves(&tile),
+                    (F16, _) => halves(&tile),
+                    (BF16, 32) => wide_brains(&tile),
+                    (BF16, _) => brains(&tile),
+                    (BF16_K, 32) => wide_brain_fours(&tile),
+                    (BF16_K, _) => brain_fours(&tile),
+                    (_, 32) if in_lane == 2 => wide_bytes(&tile),
+                    (_, 32) => wide_byte_fours(&tile),
+                    _ if in_lane == 2 => bytes(&tile),
+                    _ => byte_fours(&tile),
+                };
             }
         }
         if bad || (KIND == BF16 || KIND == BF16_K) && met_denormal() {
