@@ -137,6 +137,12 @@ fn judge(found: &[Difference<'_>], agreed: &[Agreed]) -> Vec<String> {
     wrong
 }
 
+/// Lines about steps that nobody makes: of a mistake that is fixed, nothing else would tell.
+fn unseen(made: &BTreeMap<String, Line>, agreed: &[Agreed]) -> Vec<String> {
+    let lines = agreed.iter().filter(|one| one.cause == FIXED && !made.keys().any(|step| one.covers(step)));
+    lines.map(|one| format!("{}: fixed, says {AGREED}, and no step is like that", one.pattern)).collect()
+}
+
 /// Compares; writes the page if `write`. Returns what is wrong.
 pub fn compare(
     amd: &BTreeMap<String, Line>,
@@ -147,6 +153,7 @@ pub fn compare(
     let agreed = agreed()?;
     let found = differences(amd, vkfd);
     let mut wrong = judge(&found, &agreed);
+    wrong.extend(unseen(amd, &agreed));
     println!("  calls: {} steps, {} differences, {} findings", amd.len(), found.len(), wrong.len());
     if amd.is_empty() || vkfd.is_empty() {
         wrong.push("there are no calls to compare".into());
@@ -260,12 +267,37 @@ mod tests {
         assert_eq!(wrong(&steps(["ENOMEM", "EINVAL", "EINVAL"]), &table()), 1, "a new difference");
         assert_eq!(wrong(&steps(["ok", "ok", "EINVAL"]), &table()), 1, "a line without a difference");
         assert_eq!(wrong(&steps(["ok", "EINVAL", "ok"]), &table()), 1, "what was fixed is different again");
+        assert_eq!(unseen(&amd, &table()).len(), 0);
+        assert_eq!(unseen(&amd, &[row("s/four", FIXED)]).len(), 1, "a fixed step that nobody makes");
         let numbers: Vec<String> = (0..=MOST).map(|number| format!("s/many {number}")).collect();
         let many = |result: &str| {
             let text: Vec<String> = numbers.iter().map(|step| line(step, result)).collect();
             lines(text.iter().map(String::as_str))
         };
         assert_eq!(judge(&differences(&many("ok"), &many("EINVAL")), &[row("s/many*", "AMD")]).len(), 1, "too many");
+    }
+
+    /// All that the sources in a directory say.
+    fn said(directory: &Path) -> String {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let sources = entries.filter(|path| path.is_dir() || path.extension().is_some_and(|kind| kind == "rs"));
+        sources.map(|path| if path.is_dir() { said(&path) } else { fs::read_to_string(path).unwrap() }).collect()
+    }
+
+    #[test]
+    fn a_mistake_of_vkfds_has_a_test() {
+        // Mappings of the device's files have tests of the driver, and all else scenarios.
+        let (scenarios, tests) =
+            (said(&tree::root().join("tests/scenarios/src")), said(&tree::root().join("driver/tests/it")));
+        let mut before = false;
+        for one in agreed().unwrap() {
+            let name = one.reason.rsplit_once(": ").map_or("", |(_, name)| name);
+            let named = !name.is_empty()
+                && (scenarios.contains(&format!("\"{name}\"")) || tests.contains(&format!("fn {name}()")));
+            let same = before && one.reason.starts_with("the same");
+            before = one.cause == FIXED;
+            assert!(!before || named || same, "{}: {}", one.pattern, one.reason);
+        }
     }
 
     #[test]
