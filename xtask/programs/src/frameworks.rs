@@ -369,7 +369,7 @@ pub const STABLE_DIFFUSION: Framework = Framework {
     environment: &[("PYTHONPATH", "/source"), ("PYTHONDONTWRITEBYTECODE", "1")],
     targets: &["gfx90a", "gfx942", "gfx1100"],
     controls: &[
-        Control::new("cu.handler=v_fma_f32", "images/pictures", "gfx90a"),
+        Control::new("cu.handler=v_add_u32", "images/pictures", "gfx90a"),
         Control::new("driver.invalidation", "images/pictures", "gfx90a").on(Memory::Oversubscribed),
     ],
     ..JAX

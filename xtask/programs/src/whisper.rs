@@ -215,7 +215,7 @@ impl Suite for Whisper {
     fn controls(&self) -> &'static [Control] {
         const {
             &[
-                Control::new("cu.handler=v_fma_f32", "f32", "gfx90a"),
+                Control::new("cu.handler=v_lshlrev_b64", "f32", "gfx90a"),
                 Control::new("driver.invalidation", "f32", "gfx90a").on(Memory::Oversubscribed),
             ]
         }
