@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Makes a llama with weights from a seed, as a file of GGUF whose matrices are q8_0.
 
-`llama.py FILE [small]` writes a model of 3.0 thousand million parameters, in 3.2 GB and some
-minutes; with `small` one of 30 million. llama-quantize makes other types of it. Nothing but
+`llama.py FILE [small]` writes a model of 3.0 thousand million parameters, in 3.2 GB and less
+than a minute; with `small` one of 20 million. llama-quantize makes other types of it. Nothing but
 Python's own library is used, and no more than a matrix is in memory.
 
 A block of q8_0 is a scale of half precision and 32 whole numbers, which are random bytes here. One
@@ -102,7 +102,7 @@ def matrix(kind: str, columns: int, rows: int) -> bytes:
 
 
 def write(path: str, sizes) -> int:
-    parts = [part for part in tensors(*sizes)]
+    parts = list(tensors(*sizes))
     facts = list(described(*sizes))
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(parts), len(facts))
     head += b"".join(text(name) + struct.pack("<I", kind) + value(kind, given) for name, kind, given in facts)

@@ -506,7 +506,6 @@ impl Suite for Framework {
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
         let (file, part) = unit.name.split_once('/').context("a program is FILE/PART")?;
-        self.prepare(unit)?;
         let program = self.interpreter().context("a framework has a Python")?;
         let script = format!("{WORK}/{file}.py");
         let arguments = [script.as_str(), part];

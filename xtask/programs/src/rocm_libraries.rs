@@ -578,7 +578,6 @@ impl Suite for RocmLibrary {
     }
 
     fn run(&self, machine: &Machine, unit: &Unit<'_>) -> Result<Vec<Case>> {
-        self.prepare(unit)?;
         if let Framework::GoogleTestAlone = self.framework {
             return Ok(cases(unit, self.alone(machine, unit)?).collect());
         }

@@ -175,7 +175,6 @@ impl Session<'_> {
         let units = self.suite.units(self.source)?;
         let first = units.first().context("a suite without a program")?;
         let run = |unit: &Unit<'_>| {
-            self.suite.prepare(unit)?;
             fs::copy(file, unit.at.join(name)).with_context(|| format!("copy {}", file.display()))?;
             let (options, script) = (self.suite.options(first), format!("{WORK}/{name}"));
             self.machine.run_in_root(unit, &interpreter, options, &[&script], self.patience)
@@ -183,7 +182,7 @@ impl Session<'_> {
         self.with_unit(first, &self.shared()?, run)?.map_err(anyhow::Error::msg)
     }
 
-    /// Compiles a program, and calls `run` with it. The inner error is the compiler's.
+    /// Compiles a program, and calls `run` with it, prepared. The inner error is the compiler's.
     fn with_unit<T>(
         &self,
         name: &str,
@@ -212,8 +211,12 @@ impl Session<'_> {
             memory,
             observed,
         };
+        let run = || {
+            suite.prepare(&unit)?;
+            run(&unit).map(Ok)
+        };
         if built.is_some() {
-            return run(&unit).map(Ok);
+            return run();
         }
         let commands = |at: &Path| {
             let mut commands = self.suite.compile(&unit, shared)?;
@@ -221,7 +224,7 @@ impl Session<'_> {
             Ok(commands)
         };
         match compile(&at, commands)? {
-            Ok(()) => run(&unit).map(Ok),
+            Ok(()) => run(),
             Err(error) => Ok(Err(error)),
         }
     }

@@ -277,18 +277,17 @@ mod tests {
         assert_eq!(judge(&differences(&many("ok"), &many("EINVAL")), &[row("s/many*", "AMD")]).len(), 1, "too many");
     }
 
-    /// All that the sources in a directory say.
-    fn said(directory: &Path) -> String {
-        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        let sources = entries.filter(|path| path.is_dir() || path.extension().is_some_and(|kind| kind == "rs"));
-        sources.map(|path| if path.is_dir() { said(&path) } else { fs::read_to_string(path).unwrap() }).collect()
+    /// All that a directory's sources say.
+    fn said(directory: &str) -> String {
+        let mut sources = tree::files().unwrap();
+        sources.retain(|name| name.starts_with(directory) && name.ends_with(".rs"));
+        sources.iter().map(|name| fs::read_to_string(tree::root().join(name)).unwrap()).collect()
     }
 
     #[test]
     fn a_mistake_of_vkfds_has_a_test() {
         // Mappings of the device's files have tests of the driver, and all else scenarios.
-        let (scenarios, tests) =
-            (said(&tree::root().join("tests/scenarios/src")), said(&tree::root().join("driver/tests/it")));
+        let (scenarios, tests) = (said("tests/scenarios/src/"), said("driver/tests/it/"));
         let mut before = false;
         for one in agreed().unwrap() {
             let name = one.reason.rsplit_once(": ").map_or("", |(_, name)| name);
