@@ -6,7 +6,6 @@
 
 use super::builder::Builder;
 use super::chain;
-
 use super::code::{fetch_words, orders, Code, TOGETHER};
 use super::constants::Constants;
 use super::layout::{Grain, Layout};

@@ -23,6 +23,38 @@ const DENORMAL: u32 = 1 << 1;
 /// Room for the elements of a source that are not as its rows have them.
 type Elements = MaybeUninit<[Row; 4]>;
 
+/// Takes words of two elements apart, row by row: those of zmm17 are the first ones in zmm17 and
+/// the second ones in zmm18 behind `$split`. An element without an exponent becomes zero before.
+macro_rules! unpack {
+    ($to:ident, $rows:ident, $in_lane:ident, exponent = $exponent:literal, $split:literal) => {
+        asm!(
+            "vpbroadcastw zmm16, {exponent:e}",
+            "2:",
+            "vmovdqu32 zmm17, [{from}]",
+            "vptestmw k1, zmm17, zmm16",
+            "vmovdqu16 zmm17{{k1}}{{z}}, zmm17",
+            $split,
+            "vmovups [{to}], zmm17",
+            "vmovups [{to} + 256], zmm18",
+            "add {from}, 64",
+            "add {to}, 64",
+            // Behind a row of words come the two rows of its second half.
+            "test {left:e}, 3",
+            "jnz 3f",
+            "add {to}, 256",
+            "3:",
+            "sub {left:e}, 1",
+            "jns 2b",
+            exponent = in(reg) $exponent,
+            from = inout(reg) $rows => _,
+            to = inout(reg) $to => _,
+            left = inout(reg) 2 * $in_lane as u32 - 1 => _,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("k1") _,
+            options(nostack)
+        )
+    };
+}
+
 /// The elements of a source: `in_lane` of each lane. Single precision is taken from the rows.
 ///
 /// # Safety
@@ -39,62 +71,20 @@ unsafe fn elements<const KIND: u8>(rows: *const u32, in_lane: usize, room: &mut 
                     element::<Avx2, KIND>(rows, n, &mut *to.add(n));
                 }
             }
-            // A half without an exponent becomes zero.
-            F16 => asm!(
-                "vpbroadcastw zmm16, {exponent:e}",
-                "2:",
-                "vmovdqu32 zmm17, [{from}]",
-                "vptestmw k1, zmm17, zmm16",
-                "vmovdqu16 zmm17{{k1}}{{z}}, zmm17",
-                "vpsrld zmm18, zmm17, 16",
-                "vpmovdw ymm17, zmm17",
-                "vpmovdw ymm18, zmm18",
-                "vcvtph2ps zmm17, ymm17",
-                "vcvtph2ps zmm18, ymm18",
-                "vmovups [{to}], zmm17",
-                "vmovups [{to} + 256], zmm18",
-                "add {from}, 64",
-                "add {to}, 64",
-                // Behind a row of words come the two rows of its second half.
-                "test {left:e}, 3",
-                "jnz 3f",
-                "add {to}, 256",
-                "3:",
-                "sub {left:e}, 1",
-                "jns 2b",
-                exponent = in(reg) 0x7c00,
-                from = inout(reg) rows => _,
-                to = inout(reg) to => _,
-                left = inout(reg) 2 * in_lane as u32 - 1 => _,
-                out("zmm16") _, out("zmm17") _, out("zmm18") _, out("k1") _,
-                options(nostack)
+            F16 => unpack!(
+                to,
+                rows,
+                in_lane,
+                exponent = 0x7c00,
+                "vpsrld zmm18, zmm17, 16\nvpmovdw ymm17, zmm17\nvpmovdw ymm18, zmm18\n\
+                 vcvtph2ps zmm17, ymm17\nvcvtph2ps zmm18, ymm18"
             ),
-            _ => asm!(
-                "vpbroadcastw zmm16, {exponent:e}",
-                "vpbroadcastd zmm19, {high:e}",
-                "2:",
-                "vmovdqu32 zmm17, [{from}]",
-                "vptestmw k1, zmm17, zmm16",
-                "vmovdqu16 zmm17{{k1}}{{z}}, zmm17",
-                "vpandd zmm18, zmm17, zmm19",
-                "vpslld zmm17, zmm17, 16",
-                "vmovups [{to}], zmm17",
-                "vmovups [{to} + 256], zmm18",
-                "add {from}, 64",
-                "add {to}, 64",
-                "test {left:e}, 3",
-                "jnz 3f",
-                "add {to}, 256",
-                "3:",
-                "sub {left:e}, 1",
-                "jns 2b",
-                exponent = in(reg) 0x7f80,
-                high = in(reg) 0xffff_0000_u32,
-                from = inout(reg) rows => _,
-                to = inout(reg) to => _,
-                left = inout(reg) 2 * in_lane as u32 - 1 => _,
-                out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _, out("k1") _,
-                options(nostack)
+            _ => unpack!(
+                to,
+                rows,
+                in_lane,
+                exponent = 0x7f80,
+                "vpsrld zmm18, zmm17, 16\nvpslld zmm18, zmm18, 16\nvpslld zmm17, zmm17, 16"
             ),
         }
     }
@@ -322,91 +312,96 @@ macro_rules! sums {
     };
 }
 
-/// Computes a tile, and says whether a result is the reference engine's.
+/// Computes a tile; `$bad` is not 0 if a result is the reference engine's.
 macro_rules! tile {
-    ($name:ident, $take:expr, $rows:expr, $put:expr) => {
+    ($tile:ident, $bad:ident, $take:expr, $rows:expr, $put:expr) => {
+        asm!(
+            $take,
+            "kxorw k2, k2, k2",
+            "2:",
+            $rows,
+            "add {a}, {lanes}",
+            "add {b}, {lanes}",
+            "sub {groups}, 1",
+            "jnz 2b",
+            $put,
+            "kmovw {bad:e}, k2",
+            a = inout(reg) $tile.a => _,
+            b = inout(reg) $tile.b => _,
+            c = in(reg) $tile.c,
+            last = in(reg) $tile.c.byte_add(3 * $tile.stride),
+            stride = in(reg) $tile.stride,
+            lanes = in(reg) $tile.lanes,
+            groups = inout(reg) $tile.groups => _,
+            d = in(reg) $tile.d,
+            bad = lateout(reg) $bad,
+            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
+            out("zmm4") _, out("zmm5") _, out("zmm6") _,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
+            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
+            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
+            out("k1") _, out("k2") _,
+            options(nostack)
+        )
+    };
+}
+
+/// Tiles of a kind.
+macro_rules! tiles {
+    ($kind:ident, $name:ident) => {
+        /// Computes a tile of `M` columns, and says whether a result is the reference engine's.
+        ///
         /// # Safety
         /// The processor has AVX-512 F and DQ, and VNNI for bytes. The tile's rows exist.
         #[inline(always)]
-        unsafe fn $name(tile: &Tile) -> bool {
+        unsafe fn $name<const M: usize>(tile: &Tile) -> bool {
             let bad: u32;
             // SAFETY: the caller's: it reads the rows that the tile names, and writes `d`'s.
             unsafe {
-                asm!(
-                    $take,
-                    "kxorw k2, k2, k2",
-                    "2:",
-                    $rows,
-                    "add {a}, {lanes}",
-                    "add {b}, {lanes}",
-                    "sub {groups}, 1",
-                    "jnz 2b",
-                    $put,
-                    "kmovw {bad:e}, k2",
-                    a = inout(reg) tile.a => _,
-                    b = inout(reg) tile.b => _,
-                    c = in(reg) tile.c,
-                    last = in(reg) tile.c.byte_add(3 * tile.stride),
-                    stride = in(reg) tile.stride,
-                    lanes = in(reg) tile.lanes,
-                    groups = inout(reg) tile.groups => _,
-                    d = in(reg) tile.d,
-                    bad = lateout(reg) bad,
-                    out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
-                    out("zmm4") _, out("zmm5") _, out("zmm6") _,
-                    out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
-                    out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
-                    out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
-                    out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
-                    out("k1") _, out("k2") _,
-                    options(nostack)
-                );
+                if M == 32 {
+                    tile!(
+                        tile, bad,
+                        concat!(
+                            sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+                            sums!(take $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
+                        ),
+                        concat!(
+                            vectors!($kind, first),
+                            vectors!($kind, second),
+                            row!($kind, 0, "zmm16", "zmm20"),
+                            row!($kind, 1, "zmm17", "zmm21"),
+                            row!($kind, 2, "zmm18", "zmm22"),
+                            row!($kind, 3, "zmm19", "zmm23"),
+                        ),
+                        concat!(
+                            sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+                            sums!(put $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
+                        )
+                    );
+                } else {
+                    tile!(
+                        tile, bad,
+                        sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
+                        concat!(
+                            vectors!($kind, first),
+                            row!($kind, 0, "zmm16"), row!($kind, 1, "zmm17"), row!($kind, 2, "zmm18"), row!($kind, 3, "zmm19"),
+                        ),
+                        sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19")
+                    );
+                }
             }
             bad != 0
         }
     };
 }
 
-/// Tiles of 16 columns and of 32.
-macro_rules! tiles {
-    ($kind:ident, $narrow:ident, $wide:ident) => {
-        tile!(
-            $narrow,
-            sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
-            concat!(
-                vectors!($kind, first),
-                row!($kind, 0, "zmm16"), row!($kind, 1, "zmm17"), row!($kind, 2, "zmm18"), row!($kind, 3, "zmm19"),
-            ),
-            sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19")
-        );
-        tile!(
-            $wide,
-            concat!(
-                sums!(take $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
-                sums!(take $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
-            ),
-            concat!(
-                vectors!($kind, first),
-                vectors!($kind, second),
-                row!($kind, 0, "zmm16", "zmm20"),
-                row!($kind, 1, "zmm17", "zmm21"),
-                row!($kind, 2, "zmm18", "zmm22"),
-                row!($kind, 3, "zmm19", "zmm23"),
-            ),
-            concat!(
-                sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
-                sums!(put $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
-            )
-        );
-    };
-}
-
-tiles!(F32, singles, wide_singles);
-tiles!(F16, halves, wide_halves);
-tiles!(BF16, brains, wide_brains);
-tiles!(BF16_K, brain_fours, wide_brain_fours);
-tiles!(I8_2, bytes, wide_bytes);
-tiles!(I8_4, byte_fours, wide_byte_fours);
+tiles!(F32, singles);
+tiles!(F16, halves);
+tiles!(BF16, brains);
+tiles!(BF16_K, brain_fours);
+tiles!(I8_2, bytes);
+tiles!(I8_4, byte_fours);
 
 /// MXCSR without its flags.
 unsafe fn clear_flags() {
@@ -470,19 +465,13 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
                     stride,
                     d: to.add(at),
                 };
-                bad |= match (KIND, M) {
-                    (F32, 32) => wide_singles(&tile),
-                    (F32, _) => singles(&tile),
-                    (F16, 32) => wide_halves(&tile),
-                    (F16, _) => halves(&tile),
-                    (BF16, 32) => wide_brains(&tile),
-                    (BF16, _) => brains(&tile),
-                    (BF16_K, 32) => wide_brain_fours(&tile),
-                    (BF16_K, _) => brain_fours(&tile),
-                    (_, 32) if in_lane == 2 => wide_bytes(&tile),
-                    (_, 32) => wide_byte_fours(&tile),
-                    _ if in_lane == 2 => bytes(&tile),
-                    _ => byte_fours(&tile),
+                bad |= match KIND {
+                    F32 => singles::<M>(&tile),
+                    F16 => halves::<M>(&tile),
+                    BF16 => brains::<M>(&tile),
+                    BF16_K => brain_fours::<M>(&tile),
+                    _ if in_lane == 2 => bytes::<M>(&tile),
+                    _ => byte_fours::<M>(&tile),
                 };
             }
         }

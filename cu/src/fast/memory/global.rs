@@ -9,7 +9,7 @@ use super::addresses::{ends, Addresses, Shape, NO_BASE};
 use super::{aperture, both, Words};
 use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
-use crate::fast::operation::{vectors, LOW};
+use crate::fast::operation::vectors;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::{kept, kind, Extend, Kind};
@@ -173,16 +173,13 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
                 let count = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers);
+                if exec != cx.all || count.is_none() {
+                    data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
+                }
                 match count {
-                    Some(64) => load_lanes::<N>(&pointers, data),
-                    _ => {
-                        data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
-                        let data = &mut *data.cast::<[[u32; N]; 64]>();
-                        match count {
-                            Some(count) => gather::<N>(&pointers[..count], exec, data),
-                            None => gather_words::<N>(&addresses, cx, exec, FLAT, data),
-                        }
-                    }
+                    Some(count) if exec == cx.all => load_lanes::<N>(&pointers[..count], data),
+                    Some(count) => gather::<N>(&pointers[..count], exec, &mut *data.cast()),
+                    None => gather_words::<N>(&addresses, cx, exec, FLAT, &mut *data.cast()),
                 }
             }
         };
@@ -318,12 +315,8 @@ unsafe fn load_lanes<const N: usize>(pointers: &[*mut u8], to: *mut [u32; N]) ->
 /// Loads `N` words from each pointer into the active lanes.
 #[inline(always)]
 unsafe fn gather<const N: usize>(pointers: &[*mut u8], exec: u64, data: &mut [[u32; N]; 64]) -> Option<()> {
-    if exec == LOW {
-        // SAFETY: the caller's; there is room for all lanes.
-        return unsafe { load_lanes::<N>(pointers, data.as_mut_ptr()) };
-    }
     let mut loaded = [[0u32; N]; 64];
-    // SAFETY: as above.
+    // SAFETY: the caller's; there is room for all lanes.
     unsafe { load_lanes::<N>(pointers, loaded.as_mut_ptr())? };
     let mut rest = exec;
     for value in loaded.into_iter().take(pointers.len()) {
