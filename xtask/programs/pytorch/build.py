@@ -84,7 +84,7 @@ RISKY = [
 ]  # fmt: skip
 GENERATED = ["ATEN_CPU_FILES_GEN_TARGET", "ATEN_CUDA_FILES_GEN_TARGET", "generate-torch-sources"]
 # A line of build.ninja that says that the order was loosened.
-LOOSENED = "# The order of vkfd's recipe, 2\n"
+LOOSENED = "# The order of vkfd's recipe, 3\n"
 # How an object of the GPU's side ends.
 KERNEL = r"_generated_\w+([-.]\w+)*\.(hip|cu)\.o"
 
@@ -148,7 +148,7 @@ def prepare() -> None:
 
 
 def configure() -> None:
-    how = digest(*OPTIONS, TARGET)
+    how = digest(*OPTIONS, TARGET, LOOSENED)
     if is_done("configured", how) and (TREE / "build.ninja").exists():
         return
     log = TREE / "configure.log"
@@ -167,7 +167,8 @@ def configure() -> None:
 
 def loosen() -> list:
     """All objects. CMake lets an object wait for the libraries that its library is linked with, and
-    one of the host for all of the GPU's: what is risky would come last."""
+    one of the host for all of the GPU's: what is risky would come last. And each object of the GPU's
+    side would have CMake configure again."""
     file = TREE / "build.ninja"
     text = file.read_text()
     if not text.startswith(LOOSENED):
@@ -185,6 +186,7 @@ def loosen() -> list:
                 kept = GENERATED
             return f"build {outputs}: {before} || {' '.join(kept)}"
 
+        text = re.sub(r"^build build\.ninja .*\n(?:  .*\n)*", "", text, flags=re.M)
         text = LOOSENED + re.sub(r"^build ([^:\n]+(?:\$:[^:\n]+)*): (.*)$", without, text, flags=re.M)
         file.write_text(text)
     return re.findall(r"^build (\S+\.o)(?: \||:)", text, re.M)

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 
+PAIRS = "pybind11 3 gives each pair a type of its own, and a function's results have one"
 # (file, what is replaced once, by what, why)
 FIXES = [
     (
@@ -16,6 +17,18 @@ FIXES = [
         'set(OPT_FLAG "-O3 ")',
         'set(OPT_FLAG "-O1 ")',
         "the CPU's kernels have a level of their own, which would win",
+    ),
+    (
+        "torch/csrc/jit/python/init.cpp",
+        '"_jit_get_operation",\n      [](const std::string& op_name) {',
+        '"_jit_get_operation",\n      [](const std::string& op_name) -> py::tuple {',
+        PAIRS,
+    ),
+    (
+        "torch/csrc/jit/python/init.cpp",
+        "const py::kwargs& kwargs) {\n        py::list ns_method =\n            op_overload_packet",
+        "const py::kwargs& kwargs) -> py::tuple {\n        py::list ns_method =\n            op_overload_packet",
+        PAIRS,
     ),
 ]
 # Files of a feature that needs composable_kernel, which Debian's source does not have.
