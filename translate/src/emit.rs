@@ -17,6 +17,7 @@
 mod access;
 mod compare;
 mod double;
+mod line;
 mod masks;
 mod mend;
 mod scatter;

@@ -159,8 +159,7 @@ impl Segment {
     /// Whether it has enough to do between its accesses of memory.
     fn is_dense(&self) -> bool {
         let memory = self.accesses().chain(self.stores()).filter(|access| access.space != Space::Lds);
-        let cost = |access: &Access| if access.words > 2 { usize::from(access.words) } else { 1 };
-        self.vectors().count() >= DENSE * memory.map(cost).sum::<usize>()
+        self.vectors().count() >= DENSE * memory.count()
     }
 
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
@@ -174,8 +173,7 @@ impl Segment {
 /// Fewer vector instructions are as quick one by one.
 const LEAST: usize = 4;
 /// A loop that has fewer vector instructions for an access of memory waits for memory, where the
-/// handlers' prefetches help. More than two words are gathered one by one, and handlers copy
-/// lines: these count as an access for each word.
+/// handlers' prefetches help.
 const DENSE: usize = 2;
 
 /// The bits of a constant.

@@ -66,6 +66,17 @@ fn a_shape_that_is_not_looked_at_is_noticed() {
     assert_ne!(lds_differences(200, Switches::NONE.with(Switch::GuessedShape)), 0);
 }
 
+/// Addresses on both sides of the end of 4 GiB, with one high word: some are far away.
+fn around_4_gib(numbers: &mut Numbers, state: &mut State, row: usize) {
+    let (high, is_line) = ((BASE >> 32) as u32 + numbers.below(2) as u32, numbers.below(2) == 0);
+    let mut near = || (4 * numbers.below(64) as u32).wrapping_sub(128);
+    let begin = near();
+    for lane in 0..64 {
+        state.rows[row][lane] = if is_line { begin.wrapping_add(4 * lane as u32 % 64) } else { near() };
+        state.rows[row + 1][lane] = high;
+    }
+}
+
 /// The same of memory: straight accesses are the handlers', so these are loops of one round.
 fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
     let mut numbers = Numbers(0x1234_5678_9abc_def1);
@@ -88,6 +99,9 @@ fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
                 let va = BASE + u64::from(place);
                 (state.rows[row][lane], state.rows[row + 1][lane]) = (va as u32, (va >> 32) as u32);
             }
+        }
+        if numbers.below(4) == 0 {
+            around_4_gib(&mut numbers, &mut state, 2);
         }
         state.rows[16] = offsets(&mut numbers, PAGES * PAGE, 4);
         (state.scalars[4], state.scalars[5]) = (BASE as u32, (BASE >> 32) as u32);

@@ -165,7 +165,7 @@ impl Emit {
         if lds {
             self.bounds(row, end, out);
             if bytes != 4 {
-                // A pair's lanes are loaded by whole strips.
+                // Lanes of several words are loaded by whole strips.
                 let (all, go_on) = (if self.width.is_wide() { 0xffff } else { 0xff }, self.asm.label());
                 self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
                 self.asm.jump_if(When::Zero, go_on);
@@ -175,31 +175,39 @@ impl Emit {
                 self.asm.bind(go_on);
             }
             self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, context(offset_of!(Context, lds))));
-        } else if access.base.is_some() {
-            // The offsets are not to wrap on their way.
+        } else {
+            // Low words are not to wrap on their way: an offset might lead all lanes over the end
+            // of 4 GiB into one page.
             let (go_on, whole) = (self.asm.label(), i64::from(bytes) * i64::from(self.width.lanes()) - 1);
             self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RAX, whole)));
             self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RBP, 32u32));
             self.asm.jump_if(When::Zero, go_on);
             self.set_shape(index, 0);
             self.asm.bind(go_on);
-            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, base));
-        } else {
-            let place = self.spread_out(row + 1, 1);
-            let high = self.row_source(row + 1);
-            self.asm.load32(Register::EBP, first_of(place));
-            self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
-            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
-            let apart = self.once(|e| {
-                let high = Src::Reg(e.reg(high));
-                e.compared(high, Src::All(first_of(place)), Order::NotEqual, false)
-            });
-            self.cold(apart, move |e| e.set_shape(index, 0));
+            if access.base.is_some() {
+                self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, base));
+            } else {
+                self.add_high(row + 1, index);
+            }
         }
         self.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
         (self.taken, self.masks) = before;
         self.looked.push((key, index));
         index
+    }
+
+    /// Adds the high words of addresses, which are all the same in lanes of a shape.
+    fn add_high(&mut self, row: u16, index: usize) {
+        let place = self.spread_out(row, 1);
+        let high = self.row_source(row);
+        self.asm.load32(Register::EBP, first_of(place));
+        self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
+        let apart = self.once(|e| {
+            let high = Src::Reg(e.reg(high));
+            e.compared(high, Src::All(first_of(place)), Order::NotEqual, false)
+        });
+        self.cold(apart, move |e| e.set_shape(index, 0));
     }
 
     /// Finds whether each lane begins a word behind the one before it, and reaches into the next.
@@ -249,54 +257,46 @@ impl Emit {
         self.asm.bind(again);
         self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
         let lds = access.space == Space::Lds;
-        // Three and four words of LDS are gathered, or all the same.
-        let lines = access.words <= 2 || !lds;
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, if lines { LINE } else { SAME }));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
         self.asm.jump_if(When::NotZero, others);
         let (single, page) = (self.asm.label(), self.asm.label());
         let here = if lds { offset } else { 0 };
-        if lines {
-            if !lds {
-                let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
-                self.host(&access, (offset, bytes), [single, page]);
-                self.foresee(&access, bytes);
-            }
-            match (access.narrow, &to[..]) {
-                (Some(narrow), [to]) => self.narrow_line(narrow, *to),
-                _ => self.line(&to, here, lds),
-            }
-        } else {
-            self.same(&to, here);
+        if !lds {
+            let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
+            self.host(&access, (offset, bytes), [single, page]);
+            self.foresee(&access, bytes);
+        }
+        match (access.narrow, &to[..]) {
+            (Some(narrow), [to]) => self.narrow_line(narrow, *to),
+            _ => self.load_line(&to, here, lds),
         }
         self.asm.bind(done);
         let (taken, masks) = (self.taken, self.masks);
         let rare = move |e: &mut Emit| {
             e.asm.bind(others);
-            if lines {
-                let (words, is_sliding) = (i32::from(access.words), e.asm.label());
-                let slides = words > 1 && !lds;
-                e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
-                e.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
-                if !lds {
-                    e.host(&access, (offset, access.bytes() as i32), [single, page]);
-                }
-                match (access.narrow, &to[..]) {
-                    (Some(narrow), [to]) => e.narrow_same(narrow, *to),
-                    _ => e.same(&to, here),
+            let (words, is_sliding) = (i32::from(access.words), e.asm.label());
+            let slides = words > 1 && !lds;
+            e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
+            e.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
+            if !lds {
+                e.host(&access, (offset, access.bytes() as i32), [single, page]);
+            }
+            match (access.narrow, &to[..]) {
+                (Some(narrow), [to]) => e.narrow_same(narrow, *to),
+                _ => e.same(&to, here),
+            }
+            e.asm.jump(done);
+            if slides {
+                e.asm.bind(is_sliding);
+                e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SLIDE));
+                e.asm.jump_if(When::NotZero, single);
+                let bytes = 4 * (words - 1 + i32::from(e.width.lanes()));
+                e.host(&access, (offset, bytes), [single, page]);
+                for (word, register) in to.iter().enumerate() {
+                    let place = at(Register::RAX, 4 * field(word));
+                    e.asm.add(Instruction::with2(width::LOAD.of(e.width), *register, place));
                 }
                 e.asm.jump(done);
-                if slides {
-                    e.asm.bind(is_sliding);
-                    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SLIDE));
-                    e.asm.jump_if(When::NotZero, single);
-                    let bytes = 4 * (words - 1 + i32::from(e.width.lanes()));
-                    e.host(&access, (offset, bytes), [single, page]);
-                    for (word, register) in to.iter().enumerate() {
-                        let place = at(Register::RAX, 4 * field(word));
-                        e.asm.add(Instruction::with2(width::LOAD.of(e.width), *register, place));
-                    }
-                    e.asm.jump(done);
-                }
             }
             e.asm.bind(single);
             if lds {
@@ -418,74 +418,6 @@ impl Emit {
             let place = at(Register::RAX, i64::from(offset) + 4 * field(word));
             self.asm.add(Instruction::with2(width::SPLAT.of(self.width), *register, place));
         }
-    }
-
-    /// One word or two of lanes side by side. In LDS inactive lanes may be beyond its ends.
-    fn line(&mut self, to: &[Register], offset: i32, lds: bool) {
-        let (width, offset) = (self.width, i64::from(offset));
-        let load = width::LOAD.of(width);
-        let [even, odd] = match *to {
-            [one] => {
-                let place = at(Register::RAX, offset);
-                if !lds {
-                    self.asm.add(Instruction::with2(load, one, place));
-                } else if width.is_wide() {
-                    let load = Instruction::with2(load, one, place).map(|mut load| {
-                        load.set_zeroing_masking(true);
-                        load
-                    });
-                    self.masked(EXEC, load);
-                } else {
-                    let exec = self.exec_vector();
-                    self.asm.add(Instruction::with3(Code::VEX_Vmaskmovps_ymm_ymm_m256, one, exec, place));
-                }
-                return;
-            }
-            [even, odd] => [even, odd],
-            _ => return self.wide_line(to),
-        };
-        let before = self.taken;
-        let first = self.temp();
-        self.asm.add(Instruction::with2(load, first, at(Register::RAX, offset)));
-        if width.is_wide() {
-            for (to, begin) in [(even, 0u32), (odd, 1)] {
-                let words: Vec<u32> = (0..16).map(|lane| begin + 2 * lane).collect();
-                let words = at(Register::RCX, self.pool.vector(&words));
-                self.asm.add(Instruction::with2(load, to, words));
-                let second = at(Register::RAX, offset + 64);
-                self.asm.add(Instruction::with3(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, to, first, second));
-            }
-        } else {
-            let second = self.temp();
-            self.asm.add(Instruction::with2(load, second, at(Register::RAX, offset + 32)));
-            for (to, pick) in [(even, 0x88u32), (odd, 0xdd)] {
-                self.asm.add(Instruction::with4(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, to, first, second, pick));
-                self.asm.add(Instruction::with3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, to, 0xd8u32));
-            }
-        }
-        self.taken = before;
-    }
-
-    /// Three or four words of memory of lanes side by side, active or not.
-    fn wide_line(&mut self, to: &[Register]) {
-        let before = self.taken;
-        let lanes: Vec<u32> = (0..u32::from(self.width.lanes())).map(|lane| 4 * lane * to.len() as u32).collect();
-        let (steps, places) = (self.temp(), at(Register::RCX, self.pool.vector(&lanes)));
-        self.asm.add(Instruction::with2(width::LOAD.of(self.width), steps, places));
-        for (word, register) in to.iter().enumerate() {
-            let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, steps, 1, 4 * field(word), 1);
-            if self.width.is_wide() {
-                self.asm.add(Instruction::with3(Code::VEX_Kxnorw_kr_kr_kr, Register::K7, Register::K7, Register::K7));
-                let gather = Instruction::with2(Code::EVEX_Vgatherdps_zmm_k1_vm32z, *register, place);
-                self.masked(Register::K7, gather);
-            } else {
-                let all = self.temp();
-                self.asm.add(Instruction::with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, all, all, all));
-                self.asm.add(Instruction::with3(Code::VEX_Vgatherdps_ymm_vm32y_ymm, *register, place, all));
-                self.taken -= 1;
-            }
-        }
-        self.taken = before;
     }
 
     /// Words of LDS, anywhere within its bounds.

@@ -2,9 +2,9 @@
 //! Loads of lanes that lie anyhow in one page, and loads of bytes and halves.
 //!
 //! Distances from the first active lane are the offsets of a gather. They are exact: a pair of
-//! rows has one high word in all active lanes, and offsets from a base are less than 2 GiB. The
-//! code looks whether all lanes' words are in the page of the first one. For a byte or a half it
-//! reads a whole word, which is in the page, too.
+//! rows has one high word in all active lanes, and its low words do not wrap. Offsets from a base
+//! are less than 2 GiB. The code looks whether all lanes' words are in the page of the first one.
+//! For a byte or a half it reads a whole word, which is in the page, too.
 
 use super::access::{context, first_of, PAGE};
 use super::*;
@@ -33,6 +33,11 @@ impl Emit {
         let (high, than, order) = if access.base.is_some() {
             (row, Src::Const(0), Order::Less)
         } else {
+            // Lanes of one page are on both sides of the end of 4 GiB only if the first is near.
+            let near = at(Register::RAX, PAGE.into());
+            self.asm.add(Instruction::with2(Code::Lea_r32_m, Register::EBP, near));
+            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EBP, 2 * PAGE));
+            self.asm.jump_if(When::Below, alone);
             let highs = self.spread_out(row + 1, 1);
             self.asm.load32(Register::EBP, first_of(highs));
             self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));

@@ -5,7 +5,7 @@
 //! all lanes are active. All else is the engine's, in the order of lanes, for their words may
 //! overlap.
 
-use super::access::{context, field, known, request, LINE};
+use super::access::{context, known, request, LINE};
 use super::*;
 use crate::context::{Accessing, Context, Known};
 use crate::plan::{Access, Space};
@@ -19,7 +19,7 @@ impl Emit {
         let (words, lanes) = (i32::from(access.words), i32::from(self.width.lanes()));
         let rows = move |part: usize| (0..u16::from(access.words)).map(move |word| access.data[part] + word);
         let parts = 0..usize::from(access.parts);
-        let by_lines = words <= 2 || self.width.is_wide();
+        let by_lines = words != 3 || self.width.is_wide();
         if by_lines {
             let shape = known(look, offset_of!(Known, shape));
             self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
@@ -36,8 +36,13 @@ impl Emit {
             }
             for part in parts.clone() {
                 self.begin();
-                let rows: Vec<u16> = rows(part).collect();
-                self.store_line(&rows, if lds { access.offsets[part] } else { 0 });
+                let values: Vec<Register> = rows(part)
+                    .map(|row| {
+                        let source = self.row_source(row);
+                        self.reg(source)
+                    })
+                    .collect();
+                self.store_line(&values, if lds { access.offsets[part] } else { 0 });
             }
         } else {
             self.asm.jump(single);
@@ -64,58 +69,6 @@ impl Emit {
         self.op(width::AND, at, Src::Reg(at), Src::Const(3));
         let apart = self.once(|e| e.compared(Src::Reg(at), Src::Const(0), Order::NotEqual, true));
         self.jump_if_any(apart, out);
-    }
-
-    /// Rows to words side by side, from `rax` on.
-    fn store_line(&mut self, rows: &[u16], offset: i32) {
-        let (width, offset, store) = (self.width, i64::from(offset), width::STORE.of(self.width));
-        let values: Vec<Register> = rows
-            .iter()
-            .map(|row| {
-                let source = self.row_source(*row);
-                self.reg(source)
-            })
-            .collect();
-        match *values.as_slice() {
-            [one] if width.is_wide() => {
-                self.masked(EXEC, Instruction::with2(store, at(Register::RAX, offset), one));
-            }
-            [one] => {
-                let (place, exec) = (at(Register::RAX, offset), self.exec_vector());
-                self.asm.add(Instruction::with3(Code::VEX_Vmaskmovps_m256_ymm_ymm, place, exec, one));
-            }
-            [even, odd] if width.is_wide() => {
-                for (half, begin) in [(0, 0u32), (1, 8)] {
-                    let words: Vec<u32> = (0..16).map(|word| begin + word / 2 + word % 2 * 16).collect();
-                    let (to, words) = (self.temp(), at(Register::RCX, self.pool.vector(&words)));
-                    self.asm.add(Instruction::with2(width::LOAD.of(width), to, words));
-                    self.asm.add(Instruction::with3(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, to, even, odd));
-                    self.asm.add(Instruction::with2(store, at(Register::RAX, offset + 64 * half), to));
-                }
-            }
-            [even, odd] => {
-                let (low, high, to) = (self.temp(), self.temp(), self.temp());
-                self.asm.add(Instruction::with3(Code::VEX_Vunpcklps_ymm_ymm_ymmm256, low, even, odd));
-                self.asm.add(Instruction::with3(Code::VEX_Vunpckhps_ymm_ymm_ymmm256, high, even, odd));
-                for (half, pick) in [(0, 0x20u32), (1, 0x31)] {
-                    let code = Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8;
-                    self.asm.add(Instruction::with4(code, to, low, high, pick));
-                    self.asm.add(Instruction::with2(store, at(Register::RAX, offset + 32 * half), to));
-                }
-            }
-            _ => {
-                let lanes: Vec<u32> = (0..16).map(|lane| 4 * lane * values.len() as u32).collect();
-                let (steps, places) = (self.temp(), at(Register::RCX, self.pool.vector(&lanes)));
-                self.asm.add(Instruction::with2(width::LOAD.of(width), steps, places));
-                for (word, value) in values.iter().enumerate() {
-                    let at_word = offset + 4 * field(word);
-                    let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, steps, 1, at_word, 1);
-                    self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, Register::K7, EXEC));
-                    let scatter = Instruction::with2(Code::EVEX_Vscatterdps_vm32z_k1_zmm, place, *value);
-                    self.masked(Register::K7, scatter);
-                }
-            }
-        }
     }
 
     /// Has the engine store the words of each active lane: of both parts, before the next lane's.

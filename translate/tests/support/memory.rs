@@ -406,7 +406,7 @@ fn step(inst: &Inst, state: &mut State, lds: &mut [u8], pages: &Pages) -> Option
             done = None;
         }
         for word in 0..words {
-            let at = va + 4 * word;
+            let at = va.wrapping_add(4 * word);
             if is_store {
                 let value = before.rows[data[0] + word as usize][lane];
                 if !within || pages.store(at, value).is_none() {
