@@ -269,7 +269,7 @@ impl seam::Gpu for HostGpu {
     }
 
     fn clear(&self, at: VramOffset, bytes: u64) {
-        check("clear", at, self.gpu.vram().fill(at.0, bytes, 0));
+        check("clear", at, self.gpu.vram().clear(at.0, bytes));
     }
 
     fn set_root(&self, vmid: Vmid, root: Option<FabricAddr>, retry: bool) {

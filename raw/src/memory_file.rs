@@ -80,6 +80,29 @@ pub fn stays_long(file: impl AsFd) -> bool {
     seals.is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0)
 }
 
+/// The next bytes of the file, from `from` on and before `end`, that have memory: the first one,
+/// and the one behind the last. All bytes before them are zeros that nobody has touched. The file's
+/// position changes.
+///
+/// # Errors
+/// The system's: a kind of file that does not know.
+pub fn next_memory(file: impl AsFd, from: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |to: u64, what: libc::c_int| {
+        let fd = file.as_fd().as_raw_fd();
+        let to = libc::off_t::try_from(to).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: a call with numbers on a borrowed descriptor, past a library in between.
+        let at = unsafe { libc::syscall(libc::SYS_lseek, fd, to, what) };
+        u64::try_from(at).map_err(|_| io::Error::last_os_error())
+    };
+    match seek(from, libc::SEEK_DATA) {
+        Ok(begin) if begin < end => Ok(Some((begin, seek(begin, libc::SEEK_HOLE)?.min(end)))),
+        Ok(_) => Ok(None),
+        // Nothing follows.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// fcntl, past a library that stands in for it in this process.
 fn control(fd: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
     // SAFETY: the commands of this module take and give numbers.

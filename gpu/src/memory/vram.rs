@@ -14,6 +14,9 @@ use std::ptr::NonNull;
 /// Smallest unit in which VRAM is sized, in bytes.
 pub const VRAM_GRANULE: u64 = 1 << 21;
 
+/// From so many bytes on, asking where memory is costs less than writing to it.
+const LARGE: u64 = 64 << 10;
+
 /// Why VRAM could not be made or accessed.
 #[derive(Debug, thiserror::Error)]
 pub enum VramError {
@@ -175,6 +178,31 @@ impl Vram {
         let ptr = self.range(offset, bytes)?;
         // SAFETY: checked to lie in the mapping.
         Ok(unsafe { raw::fill(ptr, value, bytes) }?)
+    }
+
+    /// Zeroes `len` bytes from `offset` on. What nobody has touched stays without memory, so this
+    /// costs what was used, whatever the length.
+    ///
+    /// # Errors
+    /// As [`Vram::fill`].
+    pub fn clear(&self, offset: u64, len: u64) -> Result<(), VramError> {
+        if len < LARGE {
+            return self.fill(offset, len, 0);
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= self.size);
+        let end = end.ok_or(VramError::OutOfRange { offset, len, size: self.size })?;
+        let (start, mut at) = (self.start(), offset);
+        loop {
+            match memory_file::next_memory(&self.fd, start + at, start + end) {
+                Ok(Some((first, last))) => {
+                    self.fill(first - start, last - first, 0)?;
+                    at = last - start;
+                }
+                Ok(None) => return Ok(()),
+                // The file does not know where it has memory.
+                Err(_) => return self.fill(at, end - at, 0),
+            }
+        }
     }
 
     /// Zeroes `len` bytes from `offset` on by giving their memory back, which costs little whatever

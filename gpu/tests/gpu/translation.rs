@@ -2,6 +2,7 @@
 //! Page tables and the TLB.
 
 use crate::rig::*;
+use std::os::fd::AsFd;
 use vkfd_gpu::memory::pte::{Entry, EntryFlags, Level, Target, HUGE_BYTES};
 use vkfd_gpu::*;
 use vkfd_sabotage::Switch;
@@ -257,4 +258,32 @@ fn vram_and_fabric_check_bounds() {
     assert!(matches!(vram.fill(u64::MAX, 2, 0), Err(VramError::OutOfRange { .. })));
     assert!(matches!(vram.copy_in(1, &vec![0; 2 << 20]), Err(VramError::OutOfRange { .. })));
     assert!(matches!(Vram::create(1 << 20), Err(VramError::Size(_))));
+}
+
+/// Of VRAM's file.
+fn memory_of(vram: &Vram) -> u64 {
+    let file = std::fs::File::from(vram.as_fd().try_clone_to_owned().unwrap());
+    std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512
+}
+
+#[test]
+fn clearing_vram_takes_no_memory_for_what_nobody_has_touched() {
+    let file = vkfd_gpu::raw::memory_file::sealed(c"test", 66 << 20).unwrap();
+    // It begins within its file.
+    let vram = Vram::from_fd_at(file.into(), 2 << 20, 64 << 20).unwrap();
+    let words = [0x1000, (5 << 20) + 8, (5 << 20) + 0x1000, 40 << 20, (64 << 20) - 8];
+    words.iter().for_each(|at| vram.write_u64(*at, 7).unwrap());
+    let before = memory_of(&vram);
+    assert!((5 * 4096..1 << 20).contains(&before), "{before}");
+    vram.clear(5 << 20, 35 << 20).unwrap();
+    let now = words.map(|at| vram.read_u64(at).unwrap());
+    assert_eq!(now, [7, 0, 0, 7, 7], "as far as it goes");
+    vram.clear(0, 64 << 20).unwrap();
+    assert_eq!(words.map(|at| vram.read_u64(at).unwrap()), [0; 5]);
+    assert_eq!(memory_of(&vram), before);
+    assert!(matches!(vram.clear(1 << 20, 64 << 20), Err(VramError::OutOfRange { .. })));
+    assert!(matches!(vram.clear(u64::MAX, 2 << 20), Err(VramError::OutOfRange { .. })));
+    // Writing zeros takes it all.
+    vram.fill(0, 64 << 20, 0).unwrap();
+    assert_eq!(memory_of(&vram), 64 << 20);
 }

@@ -59,14 +59,17 @@ pub struct Framework {
     controls: &'static [Control],
 }
 
-/// A library that Debian does not have: its file, and its name in `xtask/programs/stubs.c`.
-type Stub = (&'static str, &'static str);
+/// A library that Debian does not have: its file, our source below `xtask/programs`, and what is
+/// defined for it there.
+type Stub = (&'static str, &'static str, &'static str);
 
 /// Where the libraries are in the root.
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 /// What the files of checks share.
 const CHECKS: &str = "checks.py";
-const STUBS: &str = "xtask/programs/stubs.c";
+const STUBS: &str = "xtask/programs";
+/// Functions that do nothing, by library.
+const NOTHING: &str = "stubs.c";
 
 pub const CUPY: Framework = Framework {
     name: "cupy",
@@ -113,7 +116,7 @@ pub const CUPY: Framework = Framework {
         ("libraries/sparse", &[]),
         ("libraries/images", &[]),
     ],
-    stubs: &[("libroctracer64.so.4", "ROCTRACER")],
+    stubs: &[("libroctracer64.so.4", NOTHING, "ROCTRACER")],
     names: &[],
     places: &[],
     environment: &[
@@ -183,6 +186,7 @@ pub const COMPILERS: &[(&str, &str)] = &[
 
 /// XLA leaves most of the first GiB to others.
 const XLA_MEMORY: &[&str] = &["--vram", "4G"];
+const TWO_GPUS: &[&str] = &["--vram", "4G", "--gpus", "2"];
 
 /// XLA's Triton takes waves for 32 wide. Without a search MIOpen has no convolution; a search for
 /// products tries dozens of kernels for each shape, which takes a software GPU minutes.
@@ -192,7 +196,7 @@ const XLA_FLAGS: &str = "--xla_gpu_autotune_level=1 --xla_gpu_enable_triton_gemm
 /// JAX's operations; a model of each library on it is a suite with the same root.
 pub const JAX: Framework = Framework {
     name: "jax",
-    about: "JAX 0.5.0 on HIP 6.4.3 against its CPU back end: operations, gradients, training",
+    about: "JAX 0.5.0 on HIP 6.4.3 against its CPU back end: operations, gradients, two GPUs, training",
     debian: "sid",
     packages: &[
         // Of Debian 12: these wheels are for no later Python.
@@ -234,9 +238,14 @@ pub const JAX: Framework = Framework {
         ("operations/solvers", XLA_MEMORY),
         ("operations/random", XLA_MEMORY),
         ("operations/control", XLA_MEMORY),
+        ("parallel/gpus", TWO_GPUS),
         ("models/training", XLA_MEMORY),
     ],
-    stubs: &[("librocprofiler-register.so.0", "NOTHING"), ("libhipsparselt.so.0", "NOTHING"), ("librccl.so.1", "RCCL")],
+    stubs: &[
+        ("librocprofiler-register.so.0", NOTHING, "NOTHING"),
+        ("libhipsparselt.so.0", NOTHING, "NOTHING"),
+        ("librccl.so.1", "collectives.c", "RCCL"),
+    ],
     names: &[
         ("libamd_comgr.so.2", "libamd_comgr.so.3"),
         ("librocm_smi64.so.7", "librocm_smi64.so.1"),
@@ -299,7 +308,7 @@ pub const TENSORFLOW: Framework = Framework {
         ("operations/models", XLA_MEMORY),
     ],
     shared: &["absent.py"],
-    stubs: &[("librccl.so.1", "RCCL"), ("libroctracer64.so", "ROCTRACER")],
+    stubs: &[("librccl.so.1", NOTHING, "RCCL"), ("libroctracer64.so", NOTHING, "ROCTRACER")],
     names: &[
         ("libMIOpen.so", "libMIOpen.so.1"),
         ("librocblas.so", "librocblas.so.4"),
@@ -463,15 +472,15 @@ impl Suite for Framework {
         let directory = self.clients().join(self.directory);
         let mut scripts = vec![self.clients().join(CHECKS), directory.join(file).with_extension("py")];
         scripts.extend(self.shared.iter().map(|name| directory.join(name)));
-        let stubs = tree::root().join(STUBS);
-        let mut commands = vec![venv::made_from(&[&scripts[..], std::slice::from_ref(&stubs)].concat())?];
+        let sources: Vec<PathBuf> = self.stubs.iter().map(|(_, file, _)| tree::root().join(STUBS).join(file)).collect();
+        let mut commands = vec![venv::made_from(&[&scripts[..], &sources].concat())?];
         let mut copy = Command::new("cp");
         copy.args(&scripts).arg(unit.at);
         commands.push(copy);
-        for (library, name) in self.stubs {
+        for ((library, _, name), source) in self.stubs.iter().zip(&sources) {
             let mut compile = Command::new("gcc");
             compile.args(["-shared", "-fPIC", "-O1", "-Wall", &format!("-D{name}"), &format!("-Wl,-soname,{library}")]);
-            compile.arg("-o").arg(unit.at.join(library)).arg(&stubs);
+            compile.arg("-o").arg(unit.at.join(library)).arg(source);
             commands.push(compile);
         }
         for (name, library) in self.names {
