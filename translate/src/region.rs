@@ -21,6 +21,7 @@ use crate::context::{end, Context, KEPT_ROWS};
 use crate::emit::Emit;
 use crate::mode::Arithmetic;
 use crate::plan::{Access, Item, Rounds, Segment, Space};
+use crate::scalar::bits;
 use crate::width::Width;
 use crate::{Registers, Why};
 use slice::slice;
@@ -88,8 +89,10 @@ pub struct Region {
     pub looped: bool,
     /// What it expects of MODE.
     pub arithmetic: Arithmetic,
-    has_loads: bool,
-    has_accesses: bool,
+    /// It may miss: it has loads of scalars or of lanes.
+    may_miss: bool,
+    /// Scalar registers that it writes before its tail: they are put back when it misses.
+    numbers: Box<[u8]>,
     /// There is something to do for strips.
     has_lanes: bool,
     /// Bytes of memory that a lane loads and stores in a round.
@@ -137,6 +140,9 @@ impl Region {
         let is_far = |access: &&Access| access.space != Space::Lds;
         let memory = segment.accesses().chain(segment.stores()).filter(is_far);
         let lane_bytes = memory.map(|access| u32::from(access.parts) * access.bytes()).sum();
+        let masks = segment.vectors().filter_map(|vector| vector.out);
+        let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
+        let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
         let tail = tail(segment, registers, width, arena, sabotage)?;
         Ok(Region {
             tail,
@@ -144,7 +150,8 @@ impl Region {
             by_rounds: segment.rounds == Rounds::Whole,
             stores: segment.stores().any(|access| access.space != Space::Lds),
             rows,
-            has_accesses,
+            may_miss: has_loads || has_accesses,
+            numbers,
             has_lanes: segment.lanes().next().is_some(),
             loses_rows: sabotage.has(Switch::UnkeptRows),
             lane_bytes,
@@ -155,7 +162,6 @@ impl Region {
             insts: segment.insts.clone(),
             looped,
             arithmetic: segment.arithmetic,
-            has_loads,
             is_left_early: sabotage.has(Switch::LeftEarly),
         })
     }
@@ -169,7 +175,8 @@ impl Region {
             Stage::Scalars(_) => 0,
             Stage::Store(_, pool, _) => size_of_val(&**pool),
         });
-        size_of::<Region>() + code + size_of_val(&*self.pool) + size_of_val(&*self.tail) + pools.sum::<usize>()
+        let lists = size_of_val(&*self.pool) + size_of_val(&*self.tail) + size_of_val(&*self.numbers);
+        size_of::<Region>() + code + lists + pools.sum::<usize>()
     }
 
     /// Its functions: where they are, and how long.
@@ -241,8 +248,12 @@ impl Region {
     unsafe fn strips(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32), mut limit: u32) -> Left {
         context.pool = self.pool.as_ptr();
         let scc = context.scc;
-        // SAFETY: the caller's.
-        let before = (self.has_loads || self.has_accesses).then(|| unsafe { scalars.cast::<[u32; 128]>().read() });
+        if self.may_miss {
+            for &n in &self.numbers {
+                // SAFETY: the wave has all scalar registers.
+                context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read() };
+            }
+        }
         loop {
             (context.done, context.end, context.limit) = (1, end::FELL, limit);
             if let Some(piece) = &self.slice {
@@ -266,9 +277,9 @@ impl Region {
             } else {
                 limit = rounds;
             }
-            if let Some(before) = before {
+            for &n in &self.numbers {
                 // SAFETY: as above.
-                unsafe { scalars.cast::<[u32; 128]>().write(before) };
+                unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
             }
             context.scc = scc;
             if limit == 0 {

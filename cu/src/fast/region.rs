@@ -138,8 +138,12 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
         // SAFETY: the step's own handler.
         return unsafe { (entry.plain)(step, cx) };
     };
-    let length = entry.insts.len() as u64;
-    let limit = u32::try_from((cx.left / length.max(1)).clamp(1, ROUNDS.into())).unwrap_or(1);
+    let limit = if region.looped {
+        let length = entry.insts.len() as u64;
+        u32::try_from((cx.left / length.max(1)).clamp(1, ROUNDS.into())).unwrap_or(1)
+    } else {
+        1
+    };
     // SAFETY: the engine's, which nothing else uses while blocks run.
     let native = unsafe { &mut *cx.native };
     native.context.set_flushing(flushes);
