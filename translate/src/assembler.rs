@@ -120,6 +120,18 @@ impl Assembler {
         self.add(Instruction::with2(Code::Mov_r64_rm64, register, from));
     }
 
+    /// Two words as one number of 64 bits. The processor hands what was stored a moment ago to a
+    /// load only if one store has all of it, and these may be two stores. Otherwise the load waits
+    /// for all stores before them.
+    pub(crate) fn load_pair(&mut self, [low, high]: [Register; 2], from: MemoryOperand) {
+        let (mut second, small) = (from, |wide: Register| Register::EAX + (wide as u32 - Register::RAX as u32));
+        second.displacement += 4;
+        self.load32(small(low), from);
+        self.load32(small(high), second);
+        self.add(Instruction::with2(Code::Shl_rm64_imm8, high, 32u32));
+        self.add(Instruction::with2(Code::Or_r64_rm64, low, high));
+    }
+
     pub(crate) fn store64(&mut self, to: MemoryOperand, register: Register) {
         self.add(Instruction::with2(Code::Mov_rm64_r64, to, register));
     }

@@ -159,8 +159,8 @@ pub struct Context {
     pub(crate) flushes: u32,
     pub(crate) flushing: u32,
     pub(crate) usual: u32,
-    /// SCC before, and then after the region.
-    pub scc: u32,
+    /// SCC before, and then after the region: a byte, because machine code stores one.
+    pub scc: u8,
     /// Most rounds of a loop, and how many were completed.
     pub(crate) limit: u32,
     pub(crate) done: u32,

@@ -66,12 +66,13 @@ fn one(asm: &mut Assembler, code: Code, a: Register) {
 
 /// The host's carry is SCC.
 fn carry_in(asm: &mut Assembler) {
-    asm.add(Instruction::with2(Code::Bt_rm32_imm8, scc(), 0u32));
+    asm.add(Instruction::with2(Code::Cmp_rm8_imm8, scc(), 1i32));
+    asm.add(Ok(Instruction::with(Code::Cmc)));
 }
 
 /// The host's zero flag is the contrary of SCC.
 fn zero_unless_scc(asm: &mut Assembler) {
-    asm.add(Instruction::with2(Code::Cmp_rm32_imm8, scc(), 0i32));
+    asm.add(Instruction::with2(Code::Cmp_rm8_imm8, scc(), 0i32));
 }
 
 fn scc() -> iced_x86::MemoryOperand {
@@ -333,7 +334,9 @@ impl Scalar {
         let rooms = [(A, A64), (B, B64)];
         for ((source, words), (narrow, wide)) in self.sources.iter().zip(self.operation.src).zip(rooms) {
             match source {
-                Some(Source::Register(n)) if words == 2 => asm.load64(wide, at(SCALARS, 4 * i64::from(*n))),
+                Some(Source::Register(n)) if words == 2 => {
+                    asm.load_pair([wide, Register::RDX], at(SCALARS, 4 * i64::from(*n)));
+                }
                 Some(Source::Register(n)) => asm.load32(narrow, at(SCALARS, 4 * i64::from(*n))),
                 Some(Source::Constant(value)) if words == 2 => {
                     asm.add(Instruction::with2(Code::Mov_r64_imm64, wide, *value));

@@ -363,6 +363,19 @@ impl<'a> Cx<'a> {
         unsafe { self.scalars.add(index.into()).cast::<u64>().read_unaligned() }
     }
 
+    /// An address in two scalar registers. Programs add to its words one by one, and the processor
+    /// would have a load of both wait for everything that was stored before.
+    ///
+    /// # Safety
+    /// Both are below 128.
+    #[inline(always)]
+    pub(super) unsafe fn address(&self, index: u8) -> u64 {
+        debug_assert!(index < 127);
+        let first = self.scalars.wrapping_add(index.into());
+        // SAFETY: as in `scalar`. Volatile loads stay two.
+        unsafe { u64::from(first.read_volatile()) | u64::from(first.add(1).read_volatile()) << 32 }
+    }
+
     /// Sets two scalar registers.
     ///
     /// # Safety

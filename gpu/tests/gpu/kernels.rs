@@ -630,63 +630,15 @@ fn costs_are_added_up_by_kernel() {
 }
 
 #[test]
-fn launching_costs_little_more_than_a_packet() {
-    let rig = rig(0, false);
-    let mut queue = rig.queue(QueueKind::Aql);
-    rig.write_u64(DATA, 0);
-    let count = Dispatch::new(Kernel::Count, 64, 64);
-    // The quickest tenth: other work may have the processors the rest of the time.
-    let mut tenth = |kernel: bool| {
-        let mut times: Vec<Duration> = (0..500)
-            .map(|_| {
-                let begun = Instant::now();
-                if kernel {
-                    count.submit(&mut queue, &arguments(&[VA + DATA], &[]));
-                } else {
-                    rig.write_u64(SIGNALS + 8, 1);
-                    let mut packet = [0; 64];
-                    packet[..2].copy_from_slice(&[3, 0x14]);
-                    packet[56..].copy_from_slice(&(VA + SIGNALS).to_le_bytes());
-                    queue.dispatch(&packet);
-                }
-                while !count.is_done(&rig) {
-                    std::hint::spin_loop();
-                }
-                begun.elapsed()
-            })
-            .collect();
-        times.sort();
-        times[times.len() / 10]
-    };
-    let (packet, kernel) = (tenth(false), tenth(true));
-    println!("from doorbell to signal: an empty barrier packet {packet:?}, a kernel of one wave {kernel:?}");
-    assert!(kernel < packet * 20 + Duration::from_millis(5));
-}
-
-#[test]
-fn suspending_is_quick_while_all_threads_compute() {
+fn threads_that_compute_are_suspended_again_and_again() {
     let rig = rig(0, false);
     let mut queue = rig.queue(QueueKind::Aql);
     Dispatch::new(Kernel::Forever, 64 * 100, 64).submit(&mut queue, &[]);
     std::thread::sleep(Duration::from_millis(20));
-    let mut times: Vec<Duration> = (0..2000)
-        .map(|_| {
-            std::thread::sleep(Duration::from_micros(100));
-            let begun = Instant::now();
-            rig.gpu.suspend(VMID);
-            let took = begun.elapsed();
-            rig.gpu.resume(VMID);
-            took
-        })
-        .collect();
-    times.sort();
-    let at = |part: usize| times[times.len() * part / 100];
-    let (tenth, median, p99) = (at(10), at(50), at(99));
-    println!(
-        "suspend while all threads compute: quickest tenth {tenth:?}, median {median:?}, 99th percentile {p99:?}, most {:?}",
-        times[times.len() - 1]
-    );
-    // On an idle machine 100 us; others may have the processors here, most of the time.
-    assert!(tenth < Duration::from_millis(20), "{tenth:?}");
+    for _ in 0..2000 {
+        std::thread::sleep(Duration::from_micros(100));
+        rig.gpu.suspend(VMID);
+        rig.gpu.resume(VMID);
+    }
     queue.remove();
 }

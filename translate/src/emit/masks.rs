@@ -95,6 +95,30 @@ impl Emit {
         });
     }
 
+    /// Stores a mask as one number, of which the strips have stored their parts. The next
+    /// instruction that reads it reads all of it, and would wait
+    /// ([`load_pair`](crate::assembler::Assembler::load_pair)).
+    pub(crate) fn join_mask(&mut self, n: u8, lanes: u8) {
+        let bytes = i64::from(self.width.lanes() / 8);
+        let part = |offset: i64| at(Register::R9, 4 * i64::from(n) + offset);
+        let (first, next, small) = if self.width.is_wide() {
+            (Code::Movzx_r32_rm16, Code::Mov_r16_rm16, Register::AX)
+        } else {
+            (Code::Movzx_r32_rm8, Code::Mov_r8_rm8, Register::AL)
+        };
+        let last = i64::from(lanes / 8) - bytes;
+        self.asm.add(Instruction::with2(first, Register::EAX, part(last)));
+        for offset in (0..last / bytes).rev().map(|strip| strip * bytes) {
+            self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RAX, 8 * bytes as u32));
+            self.asm.add(Instruction::with2(next, small, part(offset)));
+        }
+        if lanes == 64 {
+            self.asm.store64(part(0), Register::RAX);
+        } else {
+            self.asm.store32(part(0), Register::EAX);
+        }
+    }
+
     /// EXEC of the strip; jumps if no lane is active. `is_open`: a fault, all lanes are.
     pub(crate) fn load_exec(&mut self, none: Label, is_open: bool) {
         let from = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));

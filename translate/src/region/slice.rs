@@ -54,9 +54,14 @@ impl Slice<'_> {
             return Some(*offset);
         }
         let offset = self.trace.bytes;
-        for word in 0..i64::from(words) {
-            self.asm.load32(Register::EAX, at(SCALARS, 4 * (i64::from(n) + word)));
-            self.asm.store32(at(TRACE, offset + 4 * word), Register::EAX);
+        let from = at(SCALARS, 4 * i64::from(n));
+        if words == 2 {
+            // Strips read it as one number.
+            self.asm.load_pair([Register::RAX, Register::RDX], from);
+            self.asm.store64(at(TRACE, offset), Register::RAX);
+        } else {
+            self.asm.load32(Register::EAX, from);
+            self.asm.store32(at(TRACE, offset), Register::EAX);
         }
         self.trace.bytes += 4 * i64::from(words);
         self.trace.slots.push((slot, offset));
@@ -77,7 +82,7 @@ impl Slice<'_> {
 
     fn load(&mut self, load: &Load, missed: Label) {
         let asm = &mut self.asm;
-        asm.load64(Register::RSI, at(SCALARS, 4 * i64::from(load.base)));
+        asm.load_pair([Register::RSI, Register::RAX], at(SCALARS, 4 * i64::from(load.base)));
         if let Some(n) = load.offset {
             asm.load32(Register::EAX, at(SCALARS, 4 * i64::from(n)));
             asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RSI, Register::RAX));

@@ -585,6 +585,14 @@ pub(super) fn strips(
     advance(&mut e, lanes, head);
     let leave = e.asm.label();
     e.asm.bind(leave);
+    let mut made: Vec<u8> = segment.vectors().filter_map(|vector| vector.out).collect();
+    made.sort_unstable();
+    made.dedup();
+    made.retain(|n| *n != vkfd_isa::Operand::NULL);
+    // Carries are for other vector instructions, which read their strip's part.
+    let is_carry = |vector: &Vector| matches!(vector.operation.how, How::Carry(_) | How::Multiply64(_));
+    let is_compared = |n: u8| segment.vectors().any(|vector| vector.out == Some(n) && !is_carry(vector));
+    made.iter().filter(|n| is_compared(**n)).for_each(|n| e.join_mask(*n, lanes));
     e.keep_denormals(true);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
     if accesses {
@@ -599,12 +607,7 @@ pub(super) fn strips(
         e.asm.jump(leave);
     }
     e.asm.bind(skip);
-    let mut made: Vec<u8> = segment.vectors().filter_map(|vector| vector.out).collect();
-    made.sort_unstable();
-    made.dedup();
-    for n in made.into_iter().filter(|n| *n != vkfd_isa::Operand::NULL) {
-        e.clear_mask(n);
-    }
+    made.into_iter().for_each(|n| e.clear_mask(n));
     e.asm.jump(next);
     e.finish_cold();
     let Emit { asm, pool, most, .. } = e;

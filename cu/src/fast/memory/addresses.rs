@@ -42,7 +42,7 @@ impl Addresses {
             let (high, base) = if step.scalar[0] == NO_BASE {
                 (row.add(64).cast::<Words>(), step.imm as u64)
             } else {
-                (std::ptr::null(), cx.pair(step.scalar[0]).wrapping_add(step.imm as u64))
+                (std::ptr::null(), cx.address(step.scalar[0]).wrapping_add(step.imm as u64))
             };
             Addresses { low: row.cast(), high, base, shape: Shape::Anyhow }.shaped::<S>(cx.all, exec, bytes)
         }

@@ -88,7 +88,7 @@ unsafe fn global<const WIDE: bool>(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's rows and registers exist.
     unsafe {
         let with_base = step.scalar[0] != NO_BASE;
-        let base = if with_base { cx.pair(step.scalar[0]) } else { 0 }.wrapping_add(step.imm as u64);
+        let base = if with_base { cx.address(step.scalar[0]) } else { 0 }.wrapping_add(step.imm as u64);
         let mut places = [(std::ptr::null_mut::<u8>(), 0u64); 64];
         let mut rest = exec;
         while rest != 0 {

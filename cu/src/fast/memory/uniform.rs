@@ -17,7 +17,7 @@ unsafe fn load(step: &Step, cx: &mut Cx) -> Flow {
     // is open.
     unsafe {
         let offset = if step.scalar[1] == NONE { 0 } else { u64::from(cx.scalar(step.scalar[1])) };
-        let va = cx.pair(step.scalar[0]).wrapping_add(offset).wrapping_add(step.imm as u64) & !3;
+        let va = cx.address(step.scalar[0]).wrapping_add(offset).wrapping_add(step.imm as u64) & !3;
         if va % PAGE + bytes as u64 > PAGE {
             return step.slow(cx);
         }
