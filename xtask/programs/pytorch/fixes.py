@@ -30,6 +30,12 @@ FIXES = [
         "const py::kwargs& kwargs) -> py::tuple {\n        py::list ns_method =\n            op_overload_packet",
         PAIRS,
     ),
+    (
+        "torch/csrc/utils/python_arg_parser.cpp",
+        "? py::make_tuple(py::handle(self), py::handle(index))",
+        "? py::tuple(py::make_tuple(py::handle(self), py::handle(index)))",
+        PAIRS,
+    ),
 ]
 # Files of a feature that needs composable_kernel, which Debian's source does not have.
 ABSENT = ["aten/src/ATen/native/hip/ck_*.hip", "aten/src/ATen/native/hip/bgemm_kernels/*.hip"]
