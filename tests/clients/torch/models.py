@@ -161,8 +161,10 @@ def writer(kind, configuration):
     logits = both(model, lambda here, tokens: here(tokens).logits, TOKENS)
 
     def write(here, tokens):
-        more = {"attention_mask": torch.ones_like(tokens), "pad_token_id": 0, "do_sample": False}
-        return here.generate(tokens, max_new_tokens=16, min_new_tokens=16, **more)
+        for _ in range(16):
+            following = here(tokens).logits[:, -1].argmax(-1, keepdim=True)
+            tokens = torch.cat([tokens, following], 1)
+        return tokens
 
     return f"logits: {logits}; tokens: {both(model, write, TOKENS, allowed=None)}"
 

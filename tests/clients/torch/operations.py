@@ -121,7 +121,7 @@ operation("convolution_dilated", lambda i, f: F.conv2d(i, f, padding=2, dilation
 operation(
     "convolution_groups", lambda i, f: F.conv2d(i, f, padding=1, groups=4), IMAGE, numbers(12, 2, 3, 3), allowed=1e-5
 )
-operation("convolution_back", lambda i, f: F.conv_transpose2d(i, f, 2), IMAGE, numbers(8, 5, 3, 3), allowed=1e-5)
+operation("convolution_back", lambda i, f: F.conv_transpose2d(i, f, stride=2), IMAGE, numbers(8, 5, 3, 3), allowed=1e-5)
 operation("convolution_line", lambda i, f: F.conv1d(i, f, padding=2), numbers(2, 4, 50), numbers(6, 4, 5), allowed=1e-5)
 operation("pooling", lambda i: F.max_pool2d(i, 2), IMAGE, allowed=1e-6, gradient=1e-5)
 operation("pooling_means", lambda i: F.avg_pool2d(i, 3, 2), IMAGE, allowed=1e-6, gradient=1e-5)

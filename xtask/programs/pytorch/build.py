@@ -29,6 +29,7 @@ import fixes
 WORK = pathlib.Path("/work")
 SOURCE, TREE, LIBRARY = WORK / "source", WORK / "tree", WORK / "library"
 PYTHON = sys.executable
+VERSION = "2.6.0"
 # Of the kernels' code. Each more is as many minutes again.
 TARGET = "gfx90a"
 LLVM = "/usr/lib/llvm-21/bin"
@@ -84,7 +85,7 @@ RISKY = [
 ]  # fmt: skip
 GENERATED = ["ATEN_CPU_FILES_GEN_TARGET", "ATEN_CUDA_FILES_GEN_TARGET", "generate-torch-sources"]
 # A line of build.ninja that says that the order was loosened.
-LOOSENED = "# The order of vkfd's recipe, 3\n"
+LOOSENED = "# The order of vkfd's recipe, 4\n"
 # How an object of the GPU's side ends.
 KERNEL = r"_generated_\w+([-.]\w+)*\.(hip|cu)\.o"
 
@@ -225,6 +226,10 @@ def install() -> None:
         "gcc", "-O1", "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", SOURCE / "torch/csrc/stub.c",
         "-o", module, f"-L{package}/lib", "-ltorch_python", "-Wl,-rpath,$ORIGIN/lib",
     )  # fmt: skip
+    # Other packages ask pip's records for its version.
+    record = LIBRARY / f"torch-{VERSION}.dist-info"
+    record.mkdir(exist_ok=True)
+    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n")
     # The headers are for extensions in C++.
     shutil.rmtree(package / "include", ignore_errors=True)
     (package / ".whole").write_text(TARGET)

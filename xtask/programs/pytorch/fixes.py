@@ -19,6 +19,12 @@ FIXES = [
         "the CPU's kernels have a level of their own, which would win",
     ),
     (
+        "CMakeLists.txt",
+        "set(CMAKE_LINK_WHAT_YOU_USE TRUE)",
+        "set(CMAKE_LINK_WHAT_YOU_USE FALSE)",
+        "it calls ldd, which the root does not have, behind each link",
+    ),
+    (
         "torch/csrc/jit/python/init.cpp",
         '"_jit_get_operation",\n      [](const std::string& op_name) {',
         '"_jit_get_operation",\n      [](const std::string& op_name) -> py::tuple {',

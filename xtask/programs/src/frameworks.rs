@@ -413,7 +413,11 @@ pub const PYTORCH: Framework = Framework {
     places: JAX.places,
     environment: &[
         ("PYTHONPATH", "/source"),
-        ("LD_LIBRARY_PATH", WORK),
+        // Its libraries name each other without a directory.
+        ("LD_LIBRARY_PATH", "/work:/source/torch/lib"),
+        // Debian's hipBLASLt 7.1 has no kernel for these products; hipBLAS has.
+        ("TORCH_BLAS_PREFER_HIPBLASLT", "0"),
+        ("DISABLE_ADDMM_CUDA_LT", "1"),
         ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
         ("MIOPEN_USER_DB_PATH", "/work/miopen"),
         ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),

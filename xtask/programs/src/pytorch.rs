@@ -10,7 +10,7 @@
 //! Lock: one run builds at a time ([`lock::hold`]). Pruning leaves the directory of a running build
 //! alone ([`xtask_base::cache::used`]), and takes an unfinished one last.
 //!
-//! Limits: some four hours of a processor. The code is for one target.
+//! Limits: some three hours of a processor. The code is for one target.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -67,12 +67,13 @@ const FAMILIES: [(&str, &[&str]); 7] = [
     ),
     ("llama.cpp, whisper.cpp and stable-diffusion.cpp on HIP", &["ggml", "whisper", "stable-diffusion"]),
     (
-        "CuPy, ONNX Runtime, TensorFlow, JAX, transformers, diffusers, RCCL",
+        "PyTorch, JAX, TensorFlow, CuPy, ONNX Runtime, transformers, diffusers, RCCL",
         &[
             "cupy",
             "onnxruntime",
             "tensorflow",
             "jax",
+            "pytorch",
             "transformers",
             "diffusers",
             "rccl",
