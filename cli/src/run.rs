@@ -85,7 +85,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Write when each call, kernel, copy, page fault, migration and eviction happened to FILE, for
-    /// https://ui.perfetto.dev
+    /// ui.perfetto.dev
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     timeline: Option<PathBuf>,
     /// Append a summary of the run to FILE, in Markdown, as GitHub's job summaries are: kernels,

@@ -3,7 +3,7 @@
 //!
 //! Offsets count 32-bit words from the begin of the register BAR. `cargo xtask asic --check`
 //! compares every line of the tables with `include/asic_reg` of a kernel's source. A register
-//! outside of the tables is storage; [`file`] counts reads of such registers.
+//! outside of the tables is storage; [`mod@file`] counts reads of such registers.
 
 pub mod file;
 pub mod gc;

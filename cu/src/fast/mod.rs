@@ -395,11 +395,10 @@ impl Engine {
         engine
     }
 
-    /// Says what is broken in code that is decoded from now on. With
-    /// [`Switch::Handler`](vkfd_sabotage::Switch::Handler) the lowest bit of lane 5 of the
-    /// destination (a scalar destination's lowest bit) is wrong; the switch's value is the
-    /// operation's number in [`Op::ALL`]. With [`Switch::Chain`](vkfd_sabotage::Switch::Chain) the
-    /// last source of a chain is the first, and the first of a sum of 64 bits is the second.
+    /// Says what is broken in code that is decoded from now on. With [`Switch::Handler`] the lowest
+    /// bit of lane 5 of the destination (a scalar destination's lowest bit) is wrong; the switch's
+    /// value is the operation's number in [`Op::ALL`]. With [`Switch::Chain`] the last source of a
+    /// chain is the first, and the first of a sum of 64 bits is the second.
     pub fn sabotage(&mut self, switches: Switches) {
         self.blocks.sabotage = switches;
     }

@@ -4,7 +4,7 @@
 //!
 //! Tests, models and fuzz targets share it. It starts thousands of drivers a second. Hooks stop the
 //! driver where it calls the host, so that a race is a test that always runs the same way. Under
-//! `--cfg vkfd_shuttle` a scheduler explores the order of threads instead ([`interleaved`]).
+//! `--cfg vkfd_shuttle` a scheduler explores the order of threads instead (`interleaved`).
 //!
 //! # The duties of a host
 //!
