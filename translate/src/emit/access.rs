@@ -198,16 +198,22 @@ impl Emit {
 
     /// Adds the high words of addresses, which are all the same in lanes of a shape.
     fn add_high(&mut self, row: u16, index: usize) {
-        let place = self.spread_out(row, 1);
+        let first = self.add_first_high(row);
         let high = self.row_source(row);
-        self.asm.load32(Register::EBP, first_of(place));
-        self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
         let apart = self.once(|e| {
             let high = Src::Reg(e.reg(high));
-            e.compared(high, Src::All(first_of(place)), Order::NotEqual, false)
+            e.compared(high, Src::All(first), Order::NotEqual, false)
         });
         self.cold(apart, move |e| e.set_shape(index, 0));
+    }
+
+    /// Adds the high word of the first active lane's address to `rax`; its place.
+    pub(super) fn add_first_high(&mut self, row: u16) -> MemoryOperand {
+        let first = first_of(self.spread_out(row, 1));
+        self.asm.load32(Register::EBP, first);
+        self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
+        first
     }
 
     /// Finds whether each lane begins a word behind the one before it, and reaches into the next.

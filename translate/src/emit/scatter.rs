@@ -38,11 +38,7 @@ impl Emit {
             self.asm.add(Instruction::with2(Code::Lea_r32_m, Register::EBP, near));
             self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EBP, 2 * PAGE));
             self.asm.jump_if(When::Below, alone);
-            let highs = self.spread_out(row + 1, 1);
-            self.asm.load32(Register::EBP, first_of(highs));
-            self.asm.add(Instruction::with2(Code::Shl_rm64_imm8, Register::RBP, 32u32));
-            self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, Register::RBP));
-            (row + 1, Src::All(first_of(highs)), Order::NotEqual)
+            (row + 1, Src::All(self.add_first_high(row + 1)), Order::NotEqual)
         };
         if access.base.is_some() {
             self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, base));

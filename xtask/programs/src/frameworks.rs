@@ -415,7 +415,7 @@ pub const PYTORCH: Framework = Framework {
         ("PYTHONPATH", "/source"),
         // Its libraries name each other without a directory.
         ("LD_LIBRARY_PATH", "/work:/source/torch/lib"),
-        // Debian's hipBLASLt 7.1 has no kernel for these products; hipBLAS has.
+        // Debian's hipBLASLt 7.1 ends most products with an internal error; hipBLAS does them.
         ("TORCH_BLAS_PREFER_HIPBLASLT", "0"),
         ("DISABLE_ADDMM_CUDA_LT", "1"),
         ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
