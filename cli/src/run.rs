@@ -71,7 +71,8 @@ pub struct RunArgs {
     /// Let AMD's runtime spin while it waits for the GPU, as it does beside hardware
     ///
     /// Otherwise a wait that asks for spinning sleeps after 200 us, because the GPU's threads want
-    /// the processors.
+    /// the processors. A thread of the runtime that repeats a wait for events (WAIT_EVENTS) without
+    /// a new signal sleeps for a millisecond each time.
     #[arg(long)]
     spin: bool,
     /// At the end, show each kernel's cost: time, waves, instructions and bytes, and which

@@ -11,7 +11,7 @@ use crate::backend::{Backend, Process, Render};
 use crate::redirect::Device;
 use crate::setting::{self, Mark};
 use crate::trace::Trace;
-use crate::{machine, own_stack, table};
+use crate::{event_wait, machine, own_stack, table};
 use libc::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ use vkfd_driver::base::errno::Errno;
 use vkfd_driver::drm::binding::{self, Binding};
 use vkfd_host::device_file::SHOWN_NAME;
 use vkfd_host::per_process::Identity;
-use vkfd_uapi::command::ACQUIRE_VM;
+use vkfd_uapi::command::{ACQUIRE_VM, WAIT_EVENTS};
 use vkfd_uapi::drm::{Info, INFO, INFO_FDINFO};
 use vkfd_uapi::ioctl::Command;
 use vkfd_uapi::pod::Pod;
@@ -175,6 +175,11 @@ impl OpenFile {
         let process = self.process()?;
         // SAFETY: forwarded to the caller.
         let call = || unsafe { process.ioctl(command, argument) };
+        if Command(command).same_call(WAIT_EVENTS) && !setting::get().is_some_and(|setting| setting.spins) {
+            let read = |from, to: &mut [u8]| machine::get()?.read(from, to);
+            // SAFETY: the caller's argument, or one of the module's own.
+            return event_wait::wait(argument, read, |argument| unsafe { process.ioctl(command, argument) });
+        }
         if !Command(command).same_call(ACQUIRE_VM) {
             return call();
         }

@@ -48,6 +48,7 @@
 
 mod backend;
 mod device;
+mod event_wait;
 mod fdinfo;
 mod forwarded;
 mod hooks;

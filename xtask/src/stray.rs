@@ -43,6 +43,9 @@ use xtask_programs as programs;
 /// its size. A message with descriptors that libc's recvmsg reads, which owns none of them. Tests
 /// may do both.
 ///
+/// A test in a library that Cargo.toml says has none (`test = false`), unless a file of the
+/// package's `tests/` takes the module in by its path.
+///
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
 /// from xtask/programs/results.toml. docs/kfd-calls.md that differs from the dispatch. A comment
@@ -93,7 +96,9 @@ pub fn run(_: &Args) -> Result<Verdict> {
     }
     let mut files = file_circles::SOURCES.map(file_circles::Files::new);
     let mut targets = Vec::new();
-    for path in tree::files()? {
+    let paths = tree::files()?;
+    findings.extend(tests_that_never_run(&paths)?);
+    for path in paths {
         if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
             continue;
         }
@@ -130,6 +135,34 @@ pub fn run(_: &Args) -> Result<Verdict> {
     } else {
         Ok(Verdict::Findings(findings))
     }
+}
+
+/// Tests in libraries that cargo makes no test program of.
+fn tests_that_never_run(paths: &[String]) -> Result<Vec<String>> {
+    let read = |path: &str| fs::read_to_string(tree::root().join(path)).with_context(|| format!("read {path}"));
+    let mut findings = Vec::new();
+    for package in paths.iter().filter_map(|path| path.strip_suffix("Cargo.toml")) {
+        if !has_no_test_program(&read(&format!("{package}Cargo.toml"))?)? {
+            continue;
+        }
+        let below = |directory: &str| {
+            let directory = format!("{package}{directory}/");
+            paths.iter().filter(move |path| path.starts_with(&directory) && extension(path) == "rs")
+        };
+        let tests = below("tests").map(|path| read(path)).collect::<Result<Vec<_>>>()?.concat();
+        for path in below("src") {
+            if read(path)?.contains("#[cfg(test)]") && !tests.contains(&format!("\"../{}\"", &path[package.len()..])) {
+                findings.push(format!("{path}: no program runs its tests ({package}Cargo.toml: test = false)"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Whether a Cargo.toml says so of its library.
+fn has_no_test_program(text: &str) -> Result<bool> {
+    let manifest: toml::Table = text.parse().context("a Cargo.toml")?;
+    Ok(manifest.get("lib").and_then(|lib| lib.get("test")).and_then(toml::Value::as_bool) == Some(false))
 }
 
 fn extension(path: &str) -> &str {
@@ -401,6 +434,17 @@ mod tests {
         assert_eq!(found, ["tests/hunt/src/fuzz.rs:2: a busy machine may take longer than this"]);
         assert!(check("gpu/src/world.rs", &text).is_empty());
         assert!(check("gpu/tests/gpu/rig.rs", &text.replace("millis", "secs")).is_empty());
+    }
+
+    #[test]
+    fn a_library_without_a_test_program_is_known() {
+        let of = |text| has_no_test_program(text).unwrap();
+        assert!(of("[lib]\ntest = false\n"));
+        assert!(!of("[lib]\ntest = true\n") && !of("[lib]\n") && !of("[[bin]]\ntest = false\n"));
+        let files = tree::files().unwrap();
+        assert_eq!(tests_that_never_run(&files).unwrap(), [""; 0]);
+        let without: Vec<_> = files.into_iter().filter(|path| path != "preload/tests/modules.rs").collect();
+        assert_eq!(tests_that_never_run(&without).unwrap().len(), 2);
     }
 
     #[test]
