@@ -6,9 +6,11 @@
 //! until a miss is settled. It has one thread; there is no driver, so the gate is always open.
 
 use crate::exit::{Miss, Stop};
-use crate::world::{Access, Span, World};
+use crate::world::{Access, Detour, Span, World};
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use vkfd_isa::Op;
 use vkfd_raw as raw;
 
 /// Bytes of a page.
@@ -42,6 +44,8 @@ pub struct Flat {
     restricted: bool,
     /// Events that the wave has raised.
     pub events: Vec<u32>,
+    /// What the reference engine had to do, and how often.
+    pub detours: BTreeMap<(Op, Detour), u64>,
     /// The gate is wanted at each fifth question.
     pub is_wanted: bool,
     asked: Cell<u32>,
@@ -66,6 +70,7 @@ impl Flat {
             scattered: false,
             restricted: false,
             events: Vec::new(),
+            detours: BTreeMap::new(),
             is_wanted: false,
             asked: Cell::new(0),
         }
@@ -193,5 +198,9 @@ impl World for Flat {
 
     fn cycles(&self) -> u64 {
         1600
+    }
+
+    fn detour(&mut self, op: Op, why: Detour) {
+        *self.detours.entry((op, why)).or_default() += 1;
     }
 }

@@ -15,7 +15,7 @@ pub use crate::exit::Access;
 use crate::exit::{Miss, Stop};
 use vkfd_isa::Op;
 
-/// Why the fast engine has the reference engine execute an instruction.
+/// Why the fast engine has the reference engine execute an instruction, or each of its lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detour {
     /// There is no handler for the instruction, or for this form of it.
@@ -26,11 +26,13 @@ pub enum Detour {
     Mode,
     /// An access misses, crosses into another aperture, or has to be repeated in part.
     Access,
+    /// There are no vectors for the operation: each lane is done by itself.
+    Lanes,
 }
 
 impl Detour {
     /// All of them.
-    pub const ALL: [Detour; 4] = [Detour::NoHandler, Detour::Value, Detour::Mode, Detour::Access];
+    pub const ALL: [Detour; 5] = [Detour::NoHandler, Detour::Value, Detour::Mode, Detour::Access, Detour::Lanes];
 
     /// A word for it, as reports have it.
     #[must_use]
@@ -40,6 +42,7 @@ impl Detour {
             Detour::Value => "value",
             Detour::Mode => "mode",
             Detour::Access => "access",
+            Detour::Lanes => "lanes",
         }
     }
 }
@@ -199,7 +202,7 @@ pub trait World {
         true
     }
 
-    /// The fast engine had the reference engine execute an instruction of a wave.
+    /// The fast engine had the reference engine execute an instruction of a wave, or its lanes.
     fn detour(&mut self, op: Op, why: Detour) {
         let _ = (op, why);
     }

@@ -43,6 +43,7 @@ impl Arithmetic {
             Needs::Flushed => self.flushed = true,
             Needs::Rounded | Needs::Halves => self.rounded = true,
             Needs::Doubles => self.doubles = true,
+            Needs::Converted => (self.kept, self.doubles) = (true, true),
         }
     }
 
@@ -104,5 +105,7 @@ mod tests {
         assert_eq!(flushes(&[Needs::Doubles, Needs::Rounded]), [Some(false), Some(false), Some(false), None]);
         assert_eq!(flushes(&[Needs::Doubles, Needs::Singles]), [Some(false), None, None, None]);
         assert_eq!(flushes(&[Needs::Doubles, Needs::Flushed]), [None; 4]);
+        assert_eq!(flushes(&[Needs::Converted]), [Some(false), None, None, None]);
+        assert_eq!(flushes(&[Needs::Converted, Needs::Flushed]), [None; 4]);
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Needs {
     /// Sources are integers.
     Rounded,
     Doubles,
+    /// Conversions between singles and doubles, with the denormals of both.
+    Converted,
     /// Sources are halves or become such.
     Halves,
 }
@@ -54,6 +56,10 @@ pub(crate) enum How {
     Fixup,
     /// An operation in double precision.
     Double(Double),
+    /// A double of a single, or of an integer.
+    Lengthen(Both),
+    /// A single of a double.
+    Shorten,
 }
 
 /// The operations in double precision.
@@ -69,7 +75,7 @@ impl How {
     /// How many sources there are.
     pub(crate) const fn sources(self) -> usize {
         match self {
-            How::Unary(_) => 1,
+            How::Unary(_) | How::Lengthen(_) | How::Shorten => 1,
             How::Ternary(_) | How::Multiply64(_) | How::Scale | How::Unscale | How::Fixup => 3,
             How::Double(Double::Fused) => 3,
             _ => 2,
@@ -83,13 +89,19 @@ impl How {
             How::Multiply64(_) => 4,
             How::Double(Double::Fused) => 7,
             How::Double(_) => 3,
+            How::Shorten => 1,
             _ => 0,
         }
     }
 
     /// Whether the result has 64 bits.
     pub(crate) const fn is_pair(self) -> bool {
-        matches!(self, How::Multiply64(_) | How::Double(_))
+        matches!(self, How::Multiply64(_) | How::Double(_) | How::Lengthen(_))
+    }
+
+    /// Whether the sources are doubles.
+    pub(crate) const fn is_of_doubles(self) -> bool {
+        matches!(self, How::Double(_) | How::Shorten)
     }
 }
 
@@ -617,6 +629,11 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
         Op::VMulF64 => double(Double::Multiply, false),
         Op::VFmaF64 => double(Double::Fused, false),
         Op::VFmacF64 => double(Double::Fused, true),
+        Op::VCvtF64F32 => Some(Operation { needs: Needs::Converted, how: How::Lengthen(width::DOUBLES), tied: false }),
+        Op::VCvtF64I32 => {
+            Some(Operation { needs: Needs::Rounded, how: How::Lengthen(width::DOUBLES_OF_INT), tied: false })
+        }
+        Op::VCvtF32F64 => Some(Operation { needs: Needs::Converted, how: How::Shorten, tied: false }),
         Op::VMadU64U32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(false), tied: false }),
         Op::VMadI64I32 => Some(Operation { needs: Needs::Any, how: How::Multiply64(true), tied: false }),
         Op::VDivScaleF32 => Some(Operation { needs: Needs::Kept, how: How::Scale, tied: false }),

@@ -28,7 +28,7 @@ pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};
 use std::ops::Range;
-use vkfd_isa::{Format, Inst, Op, Operand};
+use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
 /// A source of a vector instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,12 +299,14 @@ impl Vector {
         let (mut sources, mut high) = ([None; 3], [None; 3]);
         for (index, slot) in sources.iter_mut().enumerate().take(count) {
             let operand = if operation.tied && index == 2 { inst.dst } else { inst.src[index] };
-            if let (How::Double(_), Some(words)) = (operation.how, double_constant(operand)) {
-                [*slot, high[index]] = words.map(Some);
-                continue;
-            }
-            if matches!((operation.how, operand), (How::Double(_), Operand::Literal(_))) {
-                return Err(Why::Form);
+            if operation.how.is_of_doubles() {
+                if let Some(words) = double_constant(operand) {
+                    [*slot, high[index]] = words.map(Some);
+                    continue;
+                }
+                if matches!(operand, Operand::Literal(_)) || inst.extension != Extension::None {
+                    return Err(Why::Form);
+                }
             }
             if let Operand::Float(code) = operand {
                 if has_halves && !is_half {

@@ -394,3 +394,87 @@ fn doubles_are_the_host_s() {
         }
     }
 }
+
+/// Conversions between singles, integers and doubles, of special values and of those near the
+/// middle between two singles.
+#[test]
+fn conversions_are_the_host_s() {
+    let of_single = |word: u32| match f32::from_bits(word) {
+        value if value.is_nan() => {
+            let payload = u64::from(word & 0x7f_ffff) << 29;
+            u64::from(word & 1 << 31) << 32 | 0x7ff8 << 48 | payload
+        }
+        value => f64::from(value).to_bits(),
+    };
+    let of_double = |bits: u64| match f64::from_bits(bits) {
+        value if value.is_nan() => ((bits >> 32) as u32 & 1 << 31) | 0x7fc0_0000 | (bits >> 29) as u32 & 0x7f_ffff,
+        value => (value as f32).to_bits(),
+    };
+    // Beside a single's bits: just below, at and just above the middle to the next.
+    let below = [0, 1, 0x0fff_ffff, 0x1000_0000, 0x1000_0001, 0x1fff_ffff];
+    for width in widths() {
+        for group in 0..64_u32 {
+            let mut state = state();
+            let single = |lane: usize| match lane % 4 {
+                0 => SPECIAL[(lane / 4 + group as usize) % SPECIAL.len()],
+                _ => (group * 64 + lane as u32).wrapping_mul(0x9e37_79b9),
+            };
+            let double = |lane: usize| match lane % 3 {
+                0 => of_single(single(lane)) | below[lane / 3 % 6],
+                // Tiny singles, and what is none any more.
+                1 => f64::to_bits(f64::from(f32::from_bits(single(lane) & 0x80ff_ffff)) * 1e-6),
+                _ => u64::from(single(lane)) << 32 | u64::from(single(lane ^ 1)),
+            };
+            for lane in 0..64 {
+                let bits = double(lane);
+                state.rows[0][lane] = single(lane);
+                (state.rows[2][lane], state.rows[3][lane]) = (bits as u32, (bits >> 32) as u32);
+                state.rows[4][lane] = single(lane);
+            }
+            let number = double(group as usize);
+            (state.scalars[8], state.scalars[9]) = (number as u32, (number >> 32) as u32);
+            (state.scalars[126], state.scalars[127]) = (0xffff_00ff, 0x7fff_ffff);
+            let vop1 = |op, dst, source| inst(op, Format::Vop1, dst, [source, Operand::None, Operand::None]);
+            let mut negative = inst(Op::VCvtF32F64, Format::Vop3, 18, [Operand::Vgpr(2), Operand::None, Operand::None]);
+            (negative.mods.neg, negative.mods.abs) = (1, 1);
+            let insts = [
+                vop1(Op::VCvtF64F32, 10, Operand::Vgpr(0)),
+                vop1(Op::VCvtF64I32, 12, Operand::Vgpr(0)),
+                vop1(Op::VCvtF32F64, 14, Operand::Vgpr(2)),
+                vop1(Op::VCvtF32F64, 15, Operand::Scalar(8)),
+                vop1(Op::VCvtF32F64, 16, Operand::Float(247)),
+                vop1(Op::VCvtF64F32, 20, Operand::Scalar(8)),
+                negative,
+                // Over the source.
+                vop1(Op::VCvtF32F64, 2, Operand::Vgpr(2)),
+                vop1(Op::VCvtF64F32, 4, Operand::Vgpr(4)),
+            ];
+            let rows = state.rows;
+            let before = |row: usize, lane: usize| rows[row][lane];
+            run(&insts, width, &mut state);
+            let active = 0x7fff_ffff_ffff_00ff_u64;
+            for lane in 0..64 {
+                let pairs = [
+                    (10, of_single(single(lane))),
+                    (12, f64::to_bits(f64::from(single(lane) as i32))),
+                    (20, of_single(number as u32)),
+                    (4, of_single(single(lane))),
+                ];
+                let words = [
+                    (14, of_double(double(lane))),
+                    (15, of_double(number)),
+                    (16, (-4f32).to_bits()),
+                    (18, of_double(double(lane) | 1 << 63)),
+                    (2, of_double(double(lane))),
+                ];
+                let pairs =
+                    pairs.into_iter().flat_map(|(row, bits)| [(row, bits as u32), (row + 1, (bits >> 32) as u32)]);
+                for (row, expected) in pairs.chain(words) {
+                    let expected = if active >> lane & 1 != 0 { expected } else { before(row, lane) };
+                    let found = state.rows[row][lane];
+                    assert_eq!(found, expected, "{width:?} v{row} of {:#x}, {:#x}", single(lane), double(lane));
+                }
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::ops::Shape;
 use super::step::{Cx, Flow, Run, Step};
 use super::vector::Handler;
 use crate::reference::Function;
+use crate::world::Detour;
 use vkfd_isa::{Op, Operand};
 
 /// Results are clamped: above the operation's number in `imm`.
@@ -21,8 +22,9 @@ pub(super) fn immediate(op: Op, clamp: bool) -> i64 {
 
 /// `KIND`: the source that is in a scalar register, counted from one.
 unsafe fn each<const KIND: u8>(step: &Step, cx: &mut Cx) -> Flow {
-    let op = Op::ALL.get((step.imm & (CLAMP - 1)) as usize);
-    let Some(function) = op.and_then(|&op| Function::of(op)) else { return step.slow(cx) };
+    let Some(&op) = Op::ALL.get((step.imm & (CLAMP - 1)) as usize) else { return step.slow(cx) };
+    let Some(function) = Function::of(op) else { return step.slow(cx) };
+    cx.world.detour(op, Detour::Lanes);
     let clamp = step.imm & CLAMP != 0;
     let exec = cx.exec();
     let mut sources = [[0; 64]; 3];

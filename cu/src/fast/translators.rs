@@ -13,8 +13,9 @@ use vkfd_isa::{Extension, Format, Inst, Op};
 /// A translator of instructions.
 type Translate = fn(&mut Builder, &Inst, Place, &mut Vec<Step>) -> Option<()>;
 
-/// Those of vector instructions that `vop` has no handler for, in their order.
-const VECTOR: [Translate; 9] = [
+/// Those of vector instructions, in their order. What has no vectors is done lane by lane.
+const VECTOR: [Translate; 11] = [
+    vop::translate,
     packed::translate,
     lane::translate,
     pair::translate,
@@ -24,7 +25,10 @@ const VECTOR: [Translate; 9] = [
     matrix::translate,
     aligned::translate,
     wmma::translate,
+    vop::by_lane,
 ];
+/// Those of vector instructions with SDWA or DPP.
+const EXTENDED: [Translate; 2] = [vop::translate, vop::by_lane];
 
 /// Adds an instruction's steps.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) {
@@ -68,15 +72,11 @@ fn handlers(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<St
         Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc => scalar::translate(builder, inst, place, steps),
         Format::Vop1 | Format::Vop2 | Format::Vopc | Format::Vop3 | Format::Vop3p => {
             let before = steps.len();
-            let made = vop::translate(builder, inst, place, steps);
-            if made.is_some() {
-                return made;
-            }
-            steps.truncate(before);
-            if inst.extension != Extension::None {
-                return None;
-            }
-            VECTOR.iter().find_map(|translate| translate(builder, inst, place, steps))
+            let translators = if inst.extension == Extension::None { &VECTOR[..] } else { &EXTENDED };
+            translators.iter().find_map(|translate| {
+                steps.truncate(before);
+                translate(builder, inst, place, steps)
+            })
         }
         Format::Vopd => dual::translate(builder, inst, place, steps),
         _ => memory::translate(builder, inst, place, steps),

@@ -132,8 +132,17 @@ fn placed(
     Some(Some(step))
 }
 
-/// Operations of 32 and of 16 bits.
+/// Operations of 32 and of 16 bits that have vectors.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    with(builder, inst, place, steps, false)
+}
+
+/// Those that have none: by the reference engine's function of a lane.
+pub(super) fn by_lane(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
+    with(builder, inst, place, steps, true)
+}
+
+fn with(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>, by_lane: bool) -> Option<()> {
     let (avx2, op) = (builder.avx2, inst.op);
     let choose = matches!(op, Op::VCndmaskB32 | Op::VCndmaskB16);
     // The reference engine does the output multiplier, and saturating operations without a
@@ -160,8 +169,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
             .or_else(|| special::handler(op, avx2, kind, sdwa))
             .or_else(|| memo::handler(op, target, avx2, kind))
     };
-    let by_lane = !choose && with_vectors(operation::ROWS).is_none();
-    if by_lane && packed {
+    if by_lane != (!choose && with_vectors(operation::ROWS).is_none()) || by_lane && packed {
         return None;
     }
     let handler = |kind| if by_lane { function::handler(op, kind) } else { with_vectors(kind) };

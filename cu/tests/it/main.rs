@@ -3,6 +3,7 @@
 
 mod any_code;
 mod buffers;
+mod by_lane;
 mod chains;
 mod checks;
 mod code;

@@ -272,4 +272,41 @@ impl Emit {
             self.mov(to, Src::Reg(word));
         }
     }
+
+    /// Words of a vector in another order.
+    fn order(&mut self, to: Register, from: Register, word: impl Fn(u32) -> u32) {
+        self.pick(to, word);
+        let code = Both(Code::VEX_Vpermps_ymm_ymm_ymmm256, Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32);
+        self.asm.add(Instruction::with3(code.of(self.width), to, to, from));
+    }
+
+    /// Doubles of singles or of integers: their low and their high words.
+    pub(crate) fn lengthen(&mut self, to: [Register; 2], from: Src, how: Both) {
+        let (first, second) = (self.temp(), self.temp());
+        let from = self.reg(from);
+        let half = u32::from(self.width.lanes()) / 2;
+        // The order in which words are picked of both halves.
+        self.order(first, from, |n| n % half / 2 * 4 + n / half * 2 + n % 2);
+        let parts = self.halves(first, second);
+        self.convert(how, second, parts[1]);
+        self.convert(how, first, parts[0]);
+        for (to, pick) in to.into_iter().zip([0x88u32, 0xdd]) {
+            let code = width::PICK_WORDS.of(self.width);
+            self.asm.add(Instruction::with4(code, to, first, second, pick));
+        }
+    }
+
+    /// Singles of doubles.
+    pub(crate) fn shorten(&mut self, to: Register, [low, high]: [Src; 2]) {
+        let (first, second) = (self.temp(), self.temp());
+        self.op(width::UNPACK_LOW, first, low, high);
+        self.op(width::UNPACK_HIGH, second, low, high);
+        let parts = [first, second].map(|register| self.half(register));
+        for (part, from) in parts.into_iter().zip([first, second]) {
+            self.convert(width::SINGLES, part, from);
+        }
+        self.asm.add(Instruction::with4(width::JOIN_HALVES.of(self.width), first, first, parts[1], 1u32));
+        let half = u32::from(self.width.lanes()) / 2;
+        self.order(to, first, |n| n % 4 / 2 * half + n / 4 * 2 + n % 2);
+    }
 }

@@ -44,7 +44,7 @@ impl Emit {
     }
 
     /// Which words a permutation takes of the vectors `one` and then `two`, for each word of `d`.
-    fn pick(&mut self, d: Register, word: impl Fn(u32) -> u32) {
+    pub(super) fn pick(&mut self, d: Register, word: impl Fn(u32) -> u32) {
         let words: Vec<u32> = (0..16).map(word).collect();
         let words = at(Register::RCX, self.pool.vector(&words));
         self.asm.add(Instruction::with2(width::LOAD.of(self.width), d, words));

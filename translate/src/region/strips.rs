@@ -204,6 +204,16 @@ fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (D
     }
 }
 
+/// A single of a double.
+fn shortened(e: &mut Emit, vector: &Vector, place: Places) {
+    let Some(row) = vector.row else { return };
+    let low = word(e, vector.sources[0], place.sources[0]);
+    let source = [low, high(e, vector, place, 0)];
+    let to = e.row_destination(row);
+    e.shorten(to, source);
+    e.settle(row, to);
+}
+
 /// The low word of a product and a sum.
 fn low(e: &mut Emit, row: u16, [a, b, c]: [Src; 3]) {
     let product = e.temp();
@@ -220,6 +230,9 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
     }
     if let How::Double(how) = vector.operation.how {
         return double(e, vector, place, (how, is_swapped));
+    }
+    if matches!(vector.operation.how, How::Shorten) {
+        return shortened(e, vector, place);
     }
     let [mut a, mut b, c] = [0, 1, 2].map(|index| source(e, vector, place, index));
     if is_swapped && vector.sources[1].is_some() {
@@ -247,6 +260,15 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
             e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, ([a, b], [c, high]), signed));
+            for (row, from) in vector.rows().zip(to) {
+                let to = e.row_destination(row);
+                e.mov(to, Src::Reg(from));
+                e.settle(row, to);
+            }
+        }
+        How::Lengthen(how) => {
+            let to = [e.temp(), e.temp()];
+            e.lengthen(to, a, how);
             for (row, from) in vector.rows().zip(to) {
                 let to = e.row_destination(row);
                 e.mov(to, Src::Reg(from));
