@@ -29,7 +29,10 @@ use vkfd_driver::os;
 use vkfd_driver::seams::address_space::AddressSpace;
 use vkfd_driver::seams::gpu::{Gpu, GpuProperties, Interrupts};
 use vkfd_driver::targets::Target;
+use vkfd_rt::word::Word;
 
+/// The ranks of the driver's locks that a thread holds.
+static RANKS: Word = Word::new();
 /// `gpu_id` of the first GPU; the others count up.
 const FIRST_GPU_ID: u32 = 0x4b01;
 
@@ -152,6 +155,7 @@ impl Machine {
     pub fn new(options: &MachineOptions) -> Result<Self, HostError> {
         os::set_log(|message| tracing::warn!("{message}"));
         os::set_spawn(spawn);
+        os::set_place_of_ranks((|| RANKS.get(), |ranks| _ = RANKS.set(ranks)));
         if options.gpus == 0 {
             return Err(HostError::Option("a machine has at least one GPU".into()));
         }

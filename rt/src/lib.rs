@@ -13,6 +13,7 @@
 //! | [`thread`] | threads that start and end without the C library's locks |
 //! | [`reserve`] | large mappings that stay empty where a program has locked its memory |
 //! | [`message`] | lines on stderr without stdio's lock |
+//! | [`word`] | a word of each thread, found without the loader's lock and malloc's |
 //! | [`section`] | what a thread may not do while the event reader waits for it; debug builds check it |
 //!
 //! Limits: Linux only. A process that is no program of ours (the client library's user) keeps its
@@ -25,3 +26,4 @@ pub mod message;
 pub mod reserve;
 pub mod section;
 pub mod thread;
+pub mod word;

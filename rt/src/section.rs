@@ -12,20 +12,43 @@
 //! is checked all the same, because the client library lives in programs with allocators of their
 //! own.
 
+use crate::word::Word;
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
+use std::ptr;
 
-thread_local! {
-    /// In how many sections this thread is, one in the other, and the name of the first.
-    static INSIDE: Cell<(u32, &'static str)> = const { Cell::new((0, "")) };
+/// In how many sections this thread is, one in the other, and the length of the first one's name.
+static NUMBERS: Word = Word::new();
+/// The name's address.
+static NAME: Word = Word::new();
+/// Above the depth.
+const LENGTH: u32 = 32;
+
+fn get() -> (u32, &'static str) {
+    let (numbers, name) = (NUMBERS.get() as u64, NAME.get());
+    let length = usize::try_from(numbers >> LENGTH).unwrap_or(0);
+    if name == 0 {
+        return (0, "");
+    }
+    let name = ptr::with_exposed_provenance(name);
+    // SAFETY: what `set` took apart.
+    let name = unsafe { std::str::from_utf8_unchecked(std::slice::from_raw_parts(name, length)) };
+    (u32::try_from(numbers & u64::from(u32::MAX)).unwrap_or(0), name)
+}
+
+fn set(depth: u32, name: &'static str) {
+    let numbers = u64::from(depth) | (name.len() as u64) << LENGTH;
+    // Both have a value, or none.
+    if NAME.set(name.as_ptr().expose_provenance()) {
+        NUMBERS.set(usize::try_from(numbers).unwrap_or(0));
+    }
 }
 
 /// This thread enters a section, which `name` is the name of.
 #[inline]
 pub fn enter(name: &'static str) {
     if cfg!(debug_assertions) {
-        let (depth, outer) = INSIDE.get();
-        INSIDE.set((depth + 1, if depth == 0 { name } else { outer }));
+        let (depth, outer) = get();
+        set(depth + 1, if depth == 0 { name } else { outer });
     }
 }
 
@@ -33,8 +56,8 @@ pub fn enter(name: &'static str) {
 #[inline]
 pub fn leave() {
     if cfg!(debug_assertions) {
-        let (depth, name) = INSIDE.get();
-        INSIDE.set((depth.saturating_sub(1), name));
+        let (depth, name) = get();
+        set(depth.saturating_sub(1), name);
     }
 }
 
@@ -44,7 +67,7 @@ pub fn inside() -> Option<&'static str> {
     if !cfg!(debug_assertions) {
         return None;
     }
-    let (depth, name) = INSIDE.get();
+    let (depth, name) = get();
     (depth != 0).then_some(name)
 }
 
@@ -58,13 +81,13 @@ pub fn forbid(what: &str) {
 
 #[cold]
 #[inline(never)]
-fn found(what: &str, name: &str) {
+fn found(what: &str, name: &'static str) {
     // A panic is a fault of its own, and its message has to be made.
     if std::thread::panicking() {
         return;
     }
     // The backtrace allocates.
-    INSIDE.set((0, ""));
+    set(0, name);
     let backtrace = std::backtrace::Backtrace::force_capture();
     let said = format!("vkfd: {what} inside {name}, which the event reader waits for\n{backtrace}\n");
     // Not by the standard library, from which a test's harness keeps what is written.

@@ -79,6 +79,21 @@ const ONE_PLACE: [(&str, &str, &str); 2] = [
 /// What is compiled into the kernel module.
 const IN_KERNEL: [&str; 6] = ["driver/src/", "wire/src/", "linux/", "uapi/src/", "sabotage/src/", "targets/src/"];
 
+/// Files in a program's process with thread-local variables of the language. A look at one may take
+/// malloc's lock when other libraries were loaded since. The event reader waits for a look at none
+/// of these. The driver's are for hosts without a place of their own, and for tests.
+const THREAD_LOCALS: [&str; 9] = [
+    "cu/src/launch/spare.rs",
+    FALLBACK,
+    "gpu/src/state/pool.rs",
+    "host/src/interpose.rs",
+    "host/src/interposed.rs",
+    "host/src/mm/fork.rs",
+    "preload/src/event_wait.rs",
+    "preload/src/own_stack.rs",
+    "remote/src/guest/fork.rs",
+];
+
 pub fn run(_: &Args) -> Result<Verdict> {
     let root = tree::root();
     let mut findings = Vec::new();
@@ -208,7 +223,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
             findings.extend(calls.map(|(_, line)| format!("{path}:{line}: {call}...): {why}")));
         }
     }
-    if IN_PROCESS.iter().any(|directory| path.starts_with(directory)) && path != FALLBACK {
+    if is_in_process(path) && !THREAD_LOCALS.contains(&path) && text.contains("thread_local!") {
+        findings.push(format!("{path}: a thread-local variable: use vkfd_rt::word where the event reader waits"));
+    }
+    if is_in_process(path) && path != FALLBACK {
         let lines = other_threads(text);
         findings.extend(lines.iter().map(|line| {
             format!(
@@ -225,6 +243,11 @@ fn check(path: &str, text: &str) -> Vec<String> {
         findings.extend(lines.iter().map(|line| format!("{path}:{line}: a cfg names {HOST}; only {HOST_FILE} may")));
     }
     findings
+}
+
+/// Whether a file's code runs in a program's process.
+fn is_in_process(path: &str) -> bool {
+    path.starts_with("rt/src/") || IN_PROCESS.iter().any(|directory| path.starts_with(directory))
 }
 
 /// Whether a file is a test's alone.
@@ -414,6 +437,16 @@ mod tests {
     }
 
     #[test]
+    fn thread_local_variables_are_found_where_the_event_reader_may_wait() {
+        let text = format!("// {LICENSE}\nthread_local! {{\n    static A: Cell<u8> = const {{ Cell::new(0) }};\n}}\n");
+        for (path, findings) in
+            [("rt/src/section.rs", 1), ("host/src/uffd.rs", 1), (THREAD_LOCALS[4], 0), ("cli/src/a.rs", 0)]
+        {
+            assert_eq!(check(path, &text).len(), findings, "{path}");
+        }
+    }
+
+    #[test]
     fn thread_local_data_with_a_destructor_is_found() {
         let text = |data: &str| {
             format!(
@@ -424,7 +457,7 @@ mod tests {
         assert!(
             dropped_locals(&text("Cell<u32>")).is_empty() && dropped_locals(&text("ManuallyDrop<Vec<u8>>")).is_empty()
         );
-        assert_eq!(check("cu/src/wave.rs", &text("String")).len(), 1);
+        assert_eq!(check(THREAD_LOCALS[0], &text("String")).len(), 1);
     }
 
     #[test]

@@ -98,6 +98,24 @@ fn forks_and_trims_while_a_gpu_works_come_to_an_end() {
     assert!(!status.success() && err.contains("which the event reader waits for"), "{err}");
 }
 
+/// A thread's first access to a thread-local variable after a dlopen may take malloc's lock, which
+/// the thread that trims has. So neither the event reader nor what it waits for has such variables.
+#[test]
+fn trims_after_a_dlopen_come_to_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("trimming.c", dir.path().join("program"), &["-ldl"]);
+    let library = compile("trimming.c", dir.path().join("library.so"), &["-DLIBRARY", "-shared", "-fPIC"]);
+    let Some((program, library)) = program.zip(library) else { return };
+    // More than a thread has places for.
+    let libraries: Vec<_> = (0..60).map(|n| dir.path().join(format!("library{n}.so"))).collect();
+    for copy in &libraries {
+        std::fs::copy(&library, copy).unwrap();
+    }
+    let arguments: Vec<_> = [&program].into_iter().chain(&libraries).map(|path| path.as_os_str()).collect();
+    let (status, out, err) = run(&arguments, &[]);
+    assert_eq!((status.code(), out.as_str()), (Some(0), "trimmed\n"), "{err}");
+}
+
 /// Allocators that people preload, where this machine has them; the C library's own first.
 fn allocators() -> impl Iterator<Item = String> {
     let place = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);

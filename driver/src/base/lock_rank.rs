@@ -52,6 +52,39 @@ pub enum Rank {
     Work,
 }
 
+impl Rank {
+    const ALL: [Rank; 16] = [
+        Rank::Open,
+        Rank::Listing,
+        Rank::Gem,
+        Rank::Process,
+        Rank::Sweep,
+        Rank::Bo,
+        Rank::Svm,
+        Rank::Vm,
+        Rank::Vram,
+        Rank::Event,
+        Rank::Offset,
+        Rank::Notifier,
+        Rank::Eviction,
+        Rank::Smi,
+        Rank::Error,
+        Rank::Work,
+    ];
+
+    /// Its bit in a set: a thread holds no two locks of a rank.
+    #[must_use]
+    pub const fn bit(self) -> usize {
+        1 << self as u8
+    }
+}
+
+/// The highest rank of a set.
+#[must_use]
+pub fn highest(set: usize) -> Option<Rank> {
+    Rank::ALL.into_iter().rev().find(|rank| set & rank.bit() != 0)
+}
+
 /// From here on a thread may be in memory reclaim: it must neither allocate nor sleep.
 pub const RECLAIM: Rank = Rank::Notifier;
 

@@ -3,11 +3,7 @@
 //!
 //! [`fault_injection`] makes the n-th fallible operation of a thread fail, which is how tests walk
 //! every failure path.
-#![expect(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "locks of a thread, fewer than there is room for; this host is no kernel"
-)]
+#![expect(clippy::arithmetic_side_effects, reason = "counts; this host is no kernel")]
 
 extern crate std;
 
@@ -15,7 +11,7 @@ use super::prim::{self, thread, Instant};
 use crate::base::errno::{Errno, Result};
 use crate::base::lock_rank::{self, Rank};
 use crate::sabotage::FailPoint;
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -143,8 +139,8 @@ impl<T> IntoIterator for Vec<T> {
 }
 
 prim::thread_local! {
-    /// Ranks held by this thread, ascending. Fixed size: taking a lock must not allocate.
-    static HELD: RefCell<([Option<Rank>; 12], usize)> = const { RefCell::new(([None; 12], 0)) };
+    /// Ranks held by this thread, a bit each, where no host has a place for them.
+    static HELD: Cell<usize> = const { Cell::new(0) };
     static FAIL: Cell<Option<u64>> = const { Cell::new(None) };
     static KILL: Cell<Option<u64>> = const { Cell::new(None) };
     static POINTS: Cell<u64> = const { Cell::new(0) };
@@ -165,16 +161,36 @@ pub fn set_reclaim(begin: fn(), end: fn()) {
     let _ = RECLAIM.set((begin, end));
 }
 
+/// A word of each thread: what reads it, and what writes it.
+type ThreadWord = (fn() -> usize, fn(usize));
+
+static PLACE: OnceLock<ThreadWord> = OnceLock::new();
+
+/// Says where the ranks are that a thread holds. Debug builds only. The first call counts, before a
+/// lock is taken. A host needs a place of its own where a thread that takes the driver's locks must
+/// not take the loader's: a thread-local variable of a library may take it.
+pub fn set_place_of_ranks(place: ThreadWord) {
+    let _ = PLACE.set(place);
+}
+
+fn held() -> usize {
+    PLACE.get().map_or_else(|| HELD.with(Cell::get), |(read, _)| read())
+}
+
+fn set_held(ranks: usize) {
+    match PLACE.get() {
+        Some((_, write)) => write(ranks),
+        None => HELD.with(|held| held.set(ranks)),
+    }
+}
+
 impl Held {
     #[track_caller]
     fn enter(rank: Rank) -> Self {
         if cfg!(debug_assertions) {
-            HELD.with(|state| {
-                let (held, n) = &mut *state.borrow_mut();
-                lock_rank::check(n.checked_sub(1).and_then(|last| held[last]), rank);
-                held[*n] = Some(rank);
-                *n += 1;
-            });
+            let held = held();
+            lock_rank::check(lock_rank::highest(held), rank);
+            set_held(held | rank.bit());
             if let (true, Some((begin, _))) = (rank >= lock_rank::RECLAIM, RECLAIM.get()) {
                 begin();
             }
@@ -187,13 +203,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if cfg!(debug_assertions) {
             // Guards may be dropped in another order than they were taken.
-            HELD.with(|state| {
-                let (held, n) = &mut *state.borrow_mut();
-                if let Some(at) = held[..*n].iter().rposition(|r| *r == Some(self.0)) {
-                    held.copy_within(at + 1..*n, at);
-                    *n -= 1;
-                }
-            });
+            set_held(held() & !self.0.bit());
             if let (true, Some((_, end))) = (self.0 >= lock_rank::RECLAIM, RECLAIM.get()) {
                 end();
             }
@@ -204,11 +214,7 @@ impl Drop for Held {
 /// Whether this thread holds a lock under which it must neither allocate nor sleep (debug builds
 /// only).
 pub fn in_reclaim() -> bool {
-    cfg!(debug_assertions)
-        && HELD.with(|state| {
-            let (held, n) = &*state.borrow();
-            held[..*n].iter().flatten().any(|r| *r >= lock_rank::RECLAIM)
-        })
+    cfg!(debug_assertions) && lock_rank::highest(held()).is_some_and(|rank| rank >= lock_rank::RECLAIM)
 }
 
 /// A mutual-exclusion lock with a rank.
