@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Makes a llama with weights from a seed, as a file of GGUF whose matrices are q8_0.
 
-`llama.py FILE [small]` writes a model of 3.0 thousand million parameters, in 3.2 GB and less
-than a minute; with `small` one of 20 million. llama-quantize makes other types of it. Nothing but
-Python's own library is used, and no more than a matrix is in memory.
+`llama.py FILE [3b|7b|small]` writes a model of 3.0 thousand million parameters, in 3.2 GB and less
+than a minute; with `7b` one of 6.7 thousand million (Llama 2's shape), and with `small` one of 20
+million. llama-quantize makes other types of it. Nothing but Python's own library is used, and no
+more than a matrix of each kind is in memory.
 
 A block of q8_0 is a scale of half precision and 32 whole numbers, which are random bytes here. One
 matrix of a kind is made and written for each layer, turned round by the layer's number of rows:
@@ -20,7 +21,11 @@ F32, Q8_0, BLOCK = 0, 8, 32
 UINT, FLOAT, TEXT, LIST, INT = 4, 6, 8, 9, 5
 ALIGNED = 32
 # Width, layers, heads, heads of keys, width of the inner layer, vocabulary.
-SIZES = {"large": (3072, 28, 24, 8, 8192, 32000), "small": (256, 4, 4, 2, 768, 32000)}
+SIZES = {
+    "3b": (3072, 28, 24, 8, 8192, 32000),
+    "7b": (4096, 32, 32, 32, 11008, 32000),
+    "small": (256, 4, 4, 2, 768, 32000),
+}
 SPECIAL, BYTES = 3, 256
 
 
@@ -128,4 +133,4 @@ def write(path: str, sizes) -> int:
 
 
 if __name__ == "__main__":
-    print(write(sys.argv[1], SIZES["small" if sys.argv[2:] == ["small"] else "large"]), "parameters")
+    print(write(sys.argv[1], SIZES[(sys.argv[2:] or ["3b"])[0]]), "parameters")

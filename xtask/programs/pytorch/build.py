@@ -212,7 +212,8 @@ def ninja(jobs: str, what: str, targets: list) -> list:
 
 
 def install() -> None:
-    """PyTorch as a package: ninja's libraries, the Python files, and the module around them."""
+    """PyTorch as a package: ninja's libraries, the Python files, and the module around them. Its own
+    tests are beside it."""
     run("cmake", "--install", TREE, "--strip")
     package = LIBRARY / "torch"
     for name in ("torch", "torchgen", "functorch"):
@@ -230,6 +231,11 @@ def install() -> None:
     record = LIBRARY / f"torch-{VERSION}.dist-info"
     record.mkdir(exist_ok=True)
     (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n")
+    tests = LIBRARY / "own_tests"
+    for file in (SOURCE / "test").rglob("*.py"):
+        to = tests / file.relative_to(SOURCE / "test")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, to)
     # The headers are for extensions in C++.
     shutil.rmtree(package / "include", ignore_errors=True)
     (package / ".whole").write_text(TARGET)

@@ -56,6 +56,8 @@ pub struct Framework {
     places: &'static [(&'static str, &'static str)],
     environment: &'static [(&'static str, &'static str)],
     targets: &'static [&'static str],
+    /// Programs that run in a guest.
+    in_guest: &'static [&'static str],
     controls: &'static [Control],
 }
 
@@ -127,6 +129,7 @@ pub const CUPY: Framework = Framework {
         ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
     ],
     targets: &["gfx90a", "gfx1030", "gfx1100"],
+    in_guest: &[],
     controls: &[
         Control::new("cu.handler=v_add_u32", "arrays/reductions", "gfx90a"),
         Control::new("cu.handler=v_mul_f32", "arrays/arithmetic", "gfx90a"),
@@ -173,6 +176,7 @@ pub const ONNXRUNTIME: Framework = Framework {
         ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
     ],
     targets: &["gfx90a", "gfx942", "gfx1030", "gfx1100"],
+    in_guest: &[],
     controls: &[Control::new("cu.handler=v_mul_f32", "operators/elementwise", "gfx90a")],
     ..CUPY
 };
@@ -267,6 +271,7 @@ pub const JAX: Framework = Framework {
         ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
     ],
     targets: &["gfx90a"],
+    in_guest: &[],
     controls: &[Control::new("cu.handler=v_add_u32", "operations/sorting", "gfx90a")],
 };
 
@@ -350,6 +355,7 @@ pub const TRANSFORMERS: Framework = Framework {
     about: "transformers 4.46 on JAX against its CPU back end: GPT-2, Llama, BERT, ViT, T5, Whisper in small",
     programs: &[("models/transformers", XLA_MEMORY)],
     targets: &["gfx90a"],
+    in_guest: &[],
     controls: &[],
     ..JAX
 };
@@ -359,6 +365,7 @@ pub const DIFFUSERS: Framework = Framework {
     about: "diffusers 0.32 on JAX against its CPU back end: a UNet, a VAE, Stable Diffusion's pipeline in small",
     programs: &[("models/diffusers", XLA_MEMORY)],
     targets: &["gfx90a"],
+    in_guest: &[],
     controls: &[],
     ..JAX
 };
@@ -377,6 +384,7 @@ pub const STABLE_DIFFUSION: Framework = Framework {
     places: &[],
     environment: &[("PYTHONPATH", "/source"), ("PYTHONDONTWRITEBYTECODE", "1")],
     targets: &["gfx90a", "gfx942", "gfx1100"],
+    in_guest: &[],
     controls: &[
         Control::new("cu.handler=v_add_u32", "images/pictures", "gfx90a"),
         Control::new("driver.invalidation", "images/pictures", "gfx90a").on(Memory::Oversubscribed),
@@ -418,6 +426,8 @@ pub const PYTORCH: Framework = Framework {
         // Debian's hipBLASLt 7.1 ends most products with an internal error; hipBLAS does them.
         ("TORCH_BLAS_PREFER_HIPBLASLT", "0"),
         ("DISABLE_ADDMM_CUDA_LT", "1"),
+        // Without MAGMA.
+        ("TORCH_LINALG_PREFER_CUSOLVER", "1"),
         ("CCC_OVERRIDE_OPTIONS", "#s/-isystem/-idirafter/"),
         ("MIOPEN_USER_DB_PATH", "/work/miopen"),
         ("MIOPEN_CUSTOM_CACHE_DIR", "/work/miopen"),
@@ -425,7 +435,34 @@ pub const PYTORCH: Framework = Framework {
         ("AMD_COMGR_CACHE_DIR", "/work/comgr"),
     ],
     targets: &["gfx90a"],
+    in_guest: &[],
     controls: &[Control::new("cu.handler=v_add_u32", "operations/sorting", "gfx90a")],
+};
+
+/// The tests keep tensors of those before.
+const ROOMY: &[&str] = &["--vram", "8G"];
+
+/// A selection of PyTorch's own tests, which its source has.
+pub const PYTORCH_OWN: Framework = Framework {
+    name: "pytorch-tests",
+    about: "PyTorch 2.6's own tests of a device, a selection: tensors, operations, gradients, networks",
+    shared: &[],
+    programs: &[
+        ("own/tensors", ROOMY),
+        ("own/views", ROOMY),
+        ("own/creation", ROOMY),
+        ("own/elementwise", ROOMY),
+        ("own/reductions", ROOMY),
+        ("own/algebra", ROOMY),
+        ("own/networks", ROOMY),
+        ("own/layers", ROOMY),
+        ("own/operations", ROOMY),
+        ("own/gradients", ROOMY),
+        ("own/many", ROOMY),
+    ],
+    in_guest: &[],
+    controls: &[Control::new("cu.handler=v_add_u32", "own/views", "gfx90a")],
+    ..PYTORCH
 };
 
 impl Framework {
@@ -500,7 +537,7 @@ impl Suite for Framework {
     }
 
     fn in_guest(&self) -> &'static [&'static str] {
-        &[]
+        self.in_guest
     }
 
     fn options(&self, unit: &str) -> &'static [&'static str] {
@@ -544,6 +581,8 @@ fn cases(unit: &str, ran: &Ran) -> Vec<Case> {
             cases.push(Case::of(unit, &name, Outcome::Passed));
         } else if let Some((name, why)) = line.strip_prefix("FAILED ").and_then(named) {
             cases.push(Case::of(unit, &name, Outcome::Failed(why)));
+        } else if let Some((name, why)) = line.strip_prefix("skipped ").and_then(named) {
+            cases.push(Case::of(unit, &name, Outcome::Skipped(why)));
         }
     }
     let has_failed = cases.iter().any(|case| matches!(case.outcome, Outcome::Failed(_)));
@@ -572,6 +611,7 @@ mod tests {
         };
         is(&[("a/b: one", true), ("a/b: two", false)], seen(Some(1), "ok one: 3 equal\nFAILED two: no\nend\n"));
         is(&[("a/b: one", true)], seen(Some(0), "ok one: 3 values equal\nend\n"));
+        is(&[("a/b: one", true), ("a/b: two", false)], seen(Some(0), "ok one: 0.1 s\nskipped two: no\nend\n"));
         is(&[("a/b: one", true), ("a/b", false)], seen(Some(0), "ok one: 3 values equal\n"));
         is(&[("a/b: one", true), ("a/b", false)], seen(Some(1), "ok one: 3 values equal\nend\n"));
         is(&[("a/b: one", true), ("a/b", false)], seen(None, "ok one: 3 values equal\nend\n"));

@@ -224,6 +224,7 @@ const SUITES: &[&dyn Suite] = &[
     &frameworks::DIFFUSERS,
     &frameworks::STABLE_DIFFUSION,
     &frameworks::PYTORCH,
+    &frameworks::PYTORCH_OWN,
     &rocm_libraries::RCCL,
     &rocm_libraries::RCCL_PROCESSES,
     &rocm_libraries::RCCL_FOUR,

@@ -74,6 +74,7 @@ const FAMILIES: [(&str, &[&str]); 7] = [
             "tensorflow",
             "jax",
             "pytorch",
+            "pytorch-tests",
             "transformers",
             "diffusers",
             "rccl",
