@@ -186,6 +186,15 @@ fn high(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
     changed(e, vector, index, source)
 }
 
+/// Puts the low and the high words of a result into its rows.
+fn settle_pair(e: &mut Emit, vector: &Vector, words: [Register; 2]) {
+    for (row, from) in vector.rows().zip(words) {
+        let to = e.row_destination(row);
+        e.mov(to, Src::Reg(from));
+        e.settle(row, to);
+    }
+}
+
 /// An operation in double precision.
 fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (Double, bool)) {
     let mut sources = [0, 1, 2].map(|index| {
@@ -197,11 +206,7 @@ fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (D
     }
     let to = [e.temp(), e.temp()];
     e.double(to, sources, double);
-    for (row, from) in vector.rows().zip(to) {
-        let to = e.row_destination(row);
-        e.mov(to, Src::Reg(from));
-        e.settle(row, to);
-    }
+    settle_pair(e, vector, to);
 }
 
 /// A single of a double.
@@ -260,20 +265,12 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
             e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, ([a, b], [c, high]), signed));
-            for (row, from) in vector.rows().zip(to) {
-                let to = e.row_destination(row);
-                e.mov(to, Src::Reg(from));
-                e.settle(row, to);
-            }
+            settle_pair(e, vector, to);
         }
         How::Lengthen(how) => {
             let to = [e.temp(), e.temp()];
             e.lengthen(to, a, how);
-            for (row, from) in vector.rows().zip(to) {
-                let to = e.row_destination(row);
-                e.mov(to, Src::Reg(from));
-                e.settle(row, to);
-            }
+            settle_pair(e, vector, to);
         }
         How::Scale => {
             let value = e.temp();
