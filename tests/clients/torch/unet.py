@@ -16,7 +16,7 @@ os.environ.setdefault("MIOPEN_DEBUG_CONV_DIRECT_NAIVE_CONV_FWD", "0")
 import torch  # noqa: E402
 from diffusers import UNet2DConditionModel  # noqa: E402
 
-# Of the difference's largest number and the result's.
+# The largest difference, as a part of the largest result.
 ALLOWED = 1e-3
 
 
