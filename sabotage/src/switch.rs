@@ -127,7 +127,8 @@ switches! {
         KeptDenormals = "kept_denormals": "Translated code keeps denormal singles where MODE loses them.";
         GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
-        SwappedStores = "swapped_stores": "The tail of a translated region is done from its end.";
+        SwappedStores = "swapped_stores": "The tail of a translated segment is done from its end.";
+        SwappedSegments = "swapped_segments": "The last segment of a translated region is done first.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         ClosedRing = "closed_ring": "A translated loop of several blocks is not left in its middle.";
         KeptRing = "kept_ring": "A translated loop of several blocks is done though the code of one of them has changed.";

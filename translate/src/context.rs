@@ -65,6 +65,8 @@ pub struct Accessing {
     pub narrow: u32,
     /// Which access of its region asks for a page.
     pub site: u32,
+    /// What the page gets may go past the caches.
+    pub past: u32,
     /// So often lanes were loaded or stored singly.
     pub calls: u32,
 }
@@ -91,6 +93,9 @@ impl Accessing {
             self.apart.wrapping_add(4 * (word - self.each))
         }
     }
+
+    /// In a page's tag: whole lines are stored to it past the caches.
+    pub const PAST: u64 = 4;
 
     /// A page as the code compares it. FLAT's have a bit of their own: none of their pages is near
     /// an aperture. So have pages that may be written.
@@ -125,8 +130,8 @@ pub(crate) struct Known {
 }
 
 /// The bits of a tag that say when a slot was filled, and the first and last of them.
-const TIMES: u64 = 0xffc;
-const FIRST_TIME: u64 = 4;
+const TIMES: u64 = 0xff8;
+const FIRST_TIME: u64 = 8;
 
 /// The host's MXCSR: no exceptions, to nearest, denormal sources and tiny results are zeros.
 const FLUSHING: u32 = 0x9fc0;
@@ -181,8 +186,9 @@ pub struct Context {
     pub(crate) lds: *mut u8,
     /// When the engine forgot its pages last.
     time: u64,
-    /// Lanes for which rounds were done.
-    pub(crate) lanes: u64,
+    /// Bytes of memory that lanes have loaded and stored, and bytes that went past the caches.
+    pub(crate) moved: u64,
+    pub(crate) passed: u64,
     /// What the functions get.
     pub user: *mut c_void,
     trace_words: Box<[u32]>,
@@ -219,6 +225,7 @@ impl Context {
                 apart: 0,
                 narrow: 0,
                 site: 0,
+                past: 0,
                 calls: 0,
             },
             scratch: [[0; STRIP]; 2],
@@ -245,7 +252,8 @@ impl Context {
             lds_bytes: 0,
             lds: std::ptr::null_mut(),
             time: 0,
-            lanes: 0,
+            moved: 0,
+            passed: 0,
             user: std::ptr::null_mut(),
             trace_words,
             kept_words,
@@ -283,9 +291,14 @@ impl Context {
         }
     }
 
-    /// Lanes for which rounds were done, since this was asked last.
-    pub fn take_lanes(&mut self) -> u64 {
-        std::mem::take(&mut self.lanes)
+    /// Bytes of memory that lanes have loaded and stored since this was asked last.
+    pub fn take_moved(&mut self) -> u64 {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Bytes that were stored past the caches since this was asked last.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
     }
 
     /// So often lanes were accessed singly since this was asked last.

@@ -126,6 +126,8 @@ pub(crate) struct Emit {
     pub(crate) mends_all: bool,
     /// Loads of memory are a loop's: those of later rounds are foreseen.
     pub(crate) prefetches: bool,
+    /// Lines are stored past the caches.
+    past: bool,
     /// The host may have to lose denormals.
     may_flush: bool,
 }
@@ -169,6 +171,7 @@ impl Emit {
             looks: 0,
             mends_all: false,
             prefetches: false,
+            past: false,
             may_flush: false,
         }
     }

@@ -119,33 +119,58 @@ pub fn has(op: Op) -> bool {
     ops::operation(op).is_some() || scalar::has(op) || plan::is_two(op)
 }
 
+/// How a block is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct How {
+    /// The host's vectors.
+    pub width: Width,
+    /// The accesses of memory and LDS that regions may have.
+    pub accesses: Accesses,
+    /// Nothing in the block orders its stores: they may go past the host's caches.
+    pub past: bool,
+}
+
+impl From<(Width, Accesses)> for How {
+    fn from((width, accesses): (Width, Accesses)) -> How {
+        How { width, accesses, past: false }
+    }
+}
+
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
-/// such as have too few beside them. `accesses` are those of memory and LDS that regions may have.
+/// such as have too few beside them.
 pub fn translate(
     insts: &[Inst],
     registers: &dyn Registers,
-    (width, accesses): (Width, Accesses),
+    how: impl Into<How>,
     arena: &mut Arena,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
 ) -> Vec<Region> {
+    let How { width, accesses, past } = how.into();
     let mut tell = |index: usize, why| {
         if let Some(inst) = insts.get(index) {
             refused(inst.op, why);
         }
     };
-    if let Ok(segment) = plan::looped(insts, registers, accesses) {
-        match Region::build(&segment, registers, width, arena, sabotage) {
+    let pass = |sequence: &mut plan::Sequence| {
+        if past {
+            sequence.let_past();
+        }
+    };
+    if let Ok(mut sequence) = plan::looped(insts, registers, accesses) {
+        pass(&mut sequence);
+        match Region::build(&sequence, registers, width, arena, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
     }
-    let segments = plan::straight(insts, registers, accesses, &mut tell);
+    let mut sequences = plan::straight(insts, registers, accesses, &mut tell);
     let mut regions = Vec::new();
-    for segment in &segments {
-        match Region::build(segment, registers, width, arena, sabotage) {
+    for sequence in &mut sequences {
+        pass(sequence);
+        match Region::build(sequence, registers, width, arena, sabotage) {
             Ok(region) => regions.push(region),
-            Err(why) => tell(segment.insts.start, why),
+            Err(why) => tell(sequence.insts.start, why),
         }
     }
     regions

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which instructions make a region, and what each of them reads and writes.
 //!
-//! A region runs its scalars first, and then strip after strip. So a region ends before an
-//! instruction that would see another order. Such are vector instructions that read a mask as a
-//! number which a vector instruction has written.
+//! A region has segments, which it does one after the other ([`sequence`]). A segment's scalars come
+//! first, and then strip after strip. So a segment ends before an instruction that would see
+//! another order. Such are vector instructions that read a mask as a number which a vector
+//! instruction has written.
 //!
-//! Stores, and scalar instructions that read such a mask or write EXEC, are the region's *tail*. It
+//! Stores, and scalar instructions that read such a mask or write EXEC, are the segment's *tail*. It
 //! is done behind all strips, in its order. Nothing of the rest may come after a store.
 //!
-//! A loop whose rounds have no tail is done strip by strip, all rounds of a chunk at a time. Others
-//! are done round by round.
+//! A loop of one segment without a tail is done strip by strip, all rounds of a chunk at a time.
+//! Others are done round by round.
 
 mod access;
 mod live;
 mod order;
 mod pairs;
 mod part;
+mod sequence;
 
 use crate::mode::Arithmetic;
 use crate::ops::{self, How, Needs};
@@ -23,10 +25,11 @@ use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Narrow, Space};
 pub(crate) use live::{needed, Needed};
-use order::{Seen, Where};
 pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};
+pub use sequence::Accesses;
+pub(crate) use sequence::{looped, straight, Builder, Sequence};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -110,7 +113,7 @@ pub(crate) enum Rounds {
     Whole,
 }
 
-/// A part of a block that is translated as one.
+/// Instructions whose scalars may all come before their strips.
 pub(crate) struct Segment {
     /// Which instructions of the block.
     pub(crate) insts: Range<usize>,
@@ -133,6 +136,20 @@ pub(crate) enum Lanes<'a> {
 }
 
 impl Segment {
+    fn new(begin: usize, rounds: Rounds) -> Segment {
+        let (items, tail) = (Vec::new(), Vec::new());
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic: Arithmetic::default(), ends: false }
+    }
+
+    fn finish(mut self, end: usize, written: u128) -> Segment {
+        self.insts.end = end;
+        self.written = written;
+        let mut arithmetic = Arithmetic::default();
+        self.vectors().for_each(|vector| arithmetic.add(vector.operation.needs));
+        self.arithmetic = arithmetic;
+        self
+    }
+
     /// What strips do, in its order.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lanes<'_>> {
         self.items.iter().filter_map(|item| match item {
@@ -149,17 +166,18 @@ impl Segment {
         })
     }
 
+    fn all_accesses(&mut self) -> impl Iterator<Item = &mut Access> {
+        self.items.iter_mut().chain(self.tail.iter_mut().map(|(_, item)| item)).filter_map(|item| match item {
+            Item::Access(access) | Item::Store(access) => Some(access),
+            _ => None,
+        })
+    }
+
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Access> {
         self.tail.iter().filter_map(|(_, item)| match item {
             Item::Store(access) => Some(access),
             _ => None,
         })
-    }
-
-    /// Whether it has enough to do between its accesses of memory.
-    fn is_dense(&self) -> bool {
-        let memory = self.accesses().chain(self.stores()).filter(|access| access.space != Space::Lds);
-        self.vectors().count() >= DENSE * memory.count()
     }
 
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
@@ -169,12 +187,6 @@ impl Segment {
         })
     }
 }
-
-/// Fewer vector instructions are as quick one by one.
-const LEAST: usize = 4;
-/// A loop that has fewer vector instructions for an access of memory waits for memory, where the
-/// handlers' prefetches help.
-const DENSE: usize = 2;
 
 /// The bits of a constant.
 pub(crate) fn constant(operand: Operand) -> Option<u32> {
@@ -399,228 +411,4 @@ pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>,
         _ => Vector::of(inst, registers).map(Item::Vector),
     };
     Ok(vec![item?])
-}
-
-/// Which accesses regions may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Accesses {
-    None,
-    /// Loads of LDS, and in loops of memory. Nothing is done behind all strips.
-    Loads,
-    /// Loads and stores of both.
-    All,
-    /// The same, and rows of waves that end are not kept.
-    Last,
-}
-
-impl Accesses {
-    fn has(self, item: &Item) -> bool {
-        match item {
-            Item::Access(_) => self >= Accesses::Loads,
-            Item::Store(_) => self >= Accesses::All,
-            _ => true,
-        }
-    }
-}
-
-/// Gives accesses numbers, by which the code's pages for them are spread.
-fn number(segment: &mut Segment) {
-    let all = segment.items.iter_mut().chain(segment.tail.iter_mut().map(|(_, item)| item));
-    let accesses = all.filter_map(|item| match item {
-        Item::Access(access) | Item::Store(access) => Some(access),
-        _ => None,
-    });
-    accesses.enumerate().for_each(|(index, access)| access.slot = index);
-}
-
-/// A loop: all instructions of a block whose last one is a branch to its begin.
-pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: Accesses) -> Result<Segment, (usize, Why)> {
-    let last = insts.last().ok_or((0, Why::Branch))?;
-    let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
-    if i64::from(last.imm) != -words || Branch::of(last.op).is_none() {
-        return Err((insts.len() - 1, Why::Branch));
-    }
-    rounds(insts, registers, accesses, Rounds::Strips).or_else(|_| rounds(insts, registers, accesses, Rounds::Whole))
-}
-
-fn rounds(
-    insts: &[Inst],
-    registers: &dyn Registers,
-    accesses: Accesses,
-    rounds: Rounds,
-) -> Result<Segment, (usize, Why)> {
-    let mut seen = Seen::new(registers.mask_words(), rounds);
-    let mut segment = Segment::new(0, rounds);
-    for (index, inst) in insts.iter().enumerate() {
-        let branch = Branch::of(inst.op).filter(|_| index + 1 == insts.len());
-        let here = match branch {
-            Some(branch) => vec![Item::Branch(branch)],
-            None => self::items(inst, registers).map_err(|why| (index, why))?,
-        };
-        if !here.iter().all(|item| accesses.has(item)) {
-            return Err((index, Why::Form));
-        }
-        let place = seen.admit(&here).ok_or((index, Why::Order))?;
-        segment.add(index, here, place);
-    }
-    if !segment.is_dense() {
-        return Err((0, Why::Short));
-    }
-    segment.complete(insts.len(), &seen).ok_or((0, Why::Short))
-}
-
-impl Segment {
-    fn new(begin: usize, rounds: Rounds) -> Segment {
-        let (items, tail) = (Vec::new(), Vec::new());
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic: Arithmetic::default(), ends: false }
-    }
-
-    fn add(&mut self, index: usize, items: Vec<Item>, place: Where) {
-        match place {
-            Where::Body => self.items.extend(items),
-            Where::Tail => self.tail.extend(items.into_iter().map(|item| (index, item))),
-        }
-    }
-
-    fn complete(self, end: usize, seen: &Seen) -> Option<Segment> {
-        let segment = self.finish(end, seen);
-        (segment.vectors().count() >= LEAST).then_some(segment)
-    }
-
-    fn finish(mut self, end: usize, seen: &Seen) -> Segment {
-        self.insts.end = end;
-        self.written = seen.written;
-        let mut arithmetic = Arithmetic::default();
-        self.vectors().for_each(|vector| arithmetic.add(vector.operation.needs));
-        self.arithmetic = arithmetic;
-        number(&mut self);
-        self
-    }
-}
-
-/// Instructions one after the other, as few segments as their order allows: all are in one.
-pub(crate) struct Joined {
-    words: u8,
-    segments: Vec<Segment>,
-    open: (Segment, Seen),
-}
-
-impl Joined {
-    pub(crate) fn new(registers: &dyn Registers) -> Joined {
-        let words = registers.mask_words();
-        Joined { words, segments: Vec::new(), open: Joined::begin(words) }
-    }
-
-    fn begin(words: u8) -> (Segment, Seen) {
-        (Segment::new(0, Rounds::Once), Seen::new(words, Rounds::Once))
-    }
-
-    fn end(&mut self) {
-        let (segment, seen) = std::mem::replace(&mut self.open, Joined::begin(self.words));
-        let whole = segment.finish(0, &seen);
-        if !(whole.items.is_empty() && whole.tail.is_empty()) {
-            self.segments.push(whole);
-        }
-    }
-
-    /// Adds what an instruction does.
-    pub(crate) fn add(&mut self, items: Vec<Item>) -> Result<(), Why> {
-        let mut place = self.open.1.admit(&items);
-        if place.is_none() {
-            self.end();
-            place = self.open.1.admit(&items);
-        }
-        let place = place.ok_or(Why::Order)?;
-        self.open.0.add(0, items, place);
-        Ok(())
-    }
-
-    /// The segments so far; what comes next is behind a branch.
-    pub(crate) fn take(&mut self) -> Vec<Segment> {
-        self.end();
-        std::mem::take(&mut self.segments)
-    }
-}
-
-/// The straight parts of a block, and what lies between them.
-pub(crate) fn straight(
-    insts: &[Inst],
-    registers: &dyn Registers,
-    accesses: Accesses,
-    mut refused: impl FnMut(usize, Why),
-) -> Vec<Segment> {
-    let mut segments = Vec::new();
-    let all = 0..insts.len();
-    if accesses < Accesses::All {
-        let is_kept = |item: &Item| accesses.has(item) && is_near(item);
-        return parts(insts, all, registers, (is_kept, false), refused);
-    }
-    for segment in parts(insts, all, registers, (|item: &Item| accesses.has(item), true), &mut refused) {
-        if segment.is_dense() {
-            segments.push(Segment { ends: accesses == Accesses::Last && ends(insts, segment.insts.end), ..segment });
-            continue;
-        }
-        // Memory is the handlers': there is little to win between two accesses, and they prefetch.
-        segments.extend(parts(insts, segment.insts, registers, (is_near, true), |_, _| {}));
-    }
-    segments
-}
-
-/// Whether nothing but the wave's end is left.
-fn ends(insts: &[Inst], at: usize) -> bool {
-    let mut rest = insts.iter().skip(at).filter(|inst| !does_nothing(inst.op));
-    rest.next().is_some_and(|inst| inst.op == Op::SEndpgm)
-}
-
-/// Whether it accesses no memory, and is no store.
-fn is_near(item: &Item) -> bool {
-    match item {
-        Item::Access(access) => access.space == Space::Lds,
-        Item::Store(_) => false,
-        _ => true,
-    }
-}
-
-fn parts(
-    insts: &[Inst],
-    range: Range<usize>,
-    registers: &dyn Registers,
-    (is_kept, has_tail): (impl Fn(&Item) -> bool, bool),
-    mut refused: impl FnMut(usize, Why),
-) -> Vec<Segment> {
-    let mut segments = Vec::new();
-    let new = |begin| (Segment::new(begin, Rounds::Once), Seen::new(registers.mask_words(), Rounds::Once));
-    let (mut segment, mut seen) = new(range.start);
-    let end = range.end;
-    for (index, inst) in insts.iter().enumerate().take(end).skip(range.start) {
-        let here = match self::items(inst, registers) {
-            Ok(here) if here.iter().all(&is_kept) => here,
-            other => {
-                if let Err(why) = other {
-                    refused(index, why);
-                }
-                segments.extend(segment.complete(index, &seen));
-                (segment, seen) = new(index + 1);
-                continue;
-            }
-        };
-        let mut place = seen.admit(&here).filter(|place| has_tail || *place == Where::Body);
-        if place.is_none() {
-            segments.extend(segment.complete(index, &seen));
-            (segment, seen) = new(index);
-            // Alone it may still be one that no region has.
-            place = seen.admit(&here).filter(|place| has_tail || *place == Where::Body);
-        }
-        match place {
-            // A region begins with work of its strips.
-            Some(Where::Tail) if segment.items.is_empty() => (segment, seen) = new(index + 1),
-            Some(place) => segment.add(index, here, place),
-            None => {
-                refused(index, Why::Order);
-                (segment, seen) = new(index + 1);
-            }
-        }
-    }
-    segments.extend(segment.complete(end, &seen));
-    segments
 }

@@ -2,9 +2,9 @@
 //! Loops of several blocks: a ring of blocks, each of which leads to the next one and the last one
 //! to the first.
 //!
-//! The instructions between two branches are regions, as in a block. Behind each region's tail the
+//! The instructions between two branches are a region, as in a block. Behind each region's tail the
 //! branch is looked at, and one that leads elsewhere leaves the ring there. Blocks that follow one
-//! another without a choice share their regions. So lanes that leave a loop one by one, or do only
+//! another without a choice share their region. So lanes that leave a loop one by one, or do only
 //! a part of a round, stay in translated code: their branches ask for EXEC.
 //!
 //! Limits: no loads, no stores, and not more than [`ROUNDS`](crate::ROUNDS) rounds at a time. So a
@@ -13,7 +13,7 @@
 use crate::arena::Arena;
 use crate::context::Context;
 use crate::mode::Arithmetic;
-use crate::plan::{self, Branch, Item, Joined};
+use crate::plan::{self, Branch, Builder, Item, Rounds};
 use crate::region::{Left, Region};
 use crate::width::Width;
 use crate::{Registers, Why};
@@ -30,7 +30,7 @@ pub struct Link<'a> {
 
 /// Instructions up to a branch.
 struct Leg {
-    regions: Box<[Region]>,
+    region: Region,
     /// The ring is left if the branch is taken, or if it is not.
     exit: Option<(Branch, bool)>,
     /// The block of the branch, and instructions of the ring up to it.
@@ -79,15 +79,13 @@ impl Ring {
             is_closed: sabotage.has(Switch::ClosedRing),
         };
         let mut legs = Vec::new();
-        let mut joined = Joined::new(registers);
-        let mut end = |ring: &mut Ring, joined: &mut Joined, exit, block| {
-            let mut regions = Vec::new();
-            for segment in joined.take() {
-                let region = Region::build(&segment, registers, width, arena, sabotage)?;
-                ring.arithmetic = ring.arithmetic.and(region.arithmetic);
-                regions.push(region);
-            }
-            legs.push(Leg { regions: regions.into(), exit, block, done: ring.insts });
+        let new = || Builder::new(registers, Rounds::Once, 0);
+        let mut builder = new();
+        let mut end = |ring: &mut Ring, builder: Builder, exit, block| {
+            let sequence = builder.finish(0, 0);
+            ring.arithmetic = ring.arithmetic.and(sequence.arithmetic());
+            let region = Region::build(&sequence, registers, width, arena, sabotage)?;
+            legs.push(Leg { region, exit, block, done: ring.insts });
             Ok(())
         };
         for (block, link) in links.iter().enumerate() {
@@ -95,7 +93,10 @@ impl Ring {
                 ring.insts += 1;
                 let is_last = index + 1 == link.insts.len();
                 match Branch::of(inst.op).filter(|_| is_last) {
-                    Some(branch) => end(&mut ring, &mut joined, Some((branch, !link.jumps)), block)?,
+                    Some(branch) => {
+                        let done = std::mem::replace(&mut builder, new());
+                        end(&mut ring, done, Some((branch, !link.jumps)), block)?;
+                    }
                     None if is_last && inst.op == Op::SBranch && link.jumps => {}
                     None => {
                         let items = plan::items(inst, registers)?;
@@ -103,12 +104,12 @@ impl Ring {
                         if !items.iter().all(fits) {
                             return Err(Why::Form);
                         }
-                        joined.add(items)?;
+                        builder.add(0, items)?;
                     }
                 }
             }
         }
-        end(&mut ring, &mut joined, None, links.len())?;
+        end(&mut ring, builder, None, links.len())?;
         ring.legs = legs.into();
         Ok(ring)
     }
@@ -121,7 +122,7 @@ impl Ring {
 
     /// Its regions, in their order.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
-        self.legs.iter().flat_map(|leg| &leg.regions)
+        self.legs.iter().map(|leg| &leg.region)
     }
 
     /// Does at most `limit` rounds.
@@ -131,11 +132,9 @@ impl Ring {
     pub unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Turned {
         for round in 0..limit {
             for leg in &self.legs {
-                for region in &leg.regions {
-                    // SAFETY: the caller's. Without accesses nothing misses.
-                    let left = unsafe { region.run(context, rows, scalars, 1) };
-                    debug_assert_eq!(left, Left::Done { rounds: 1, again: false });
-                }
+                // SAFETY: the caller's. Without accesses nothing misses.
+                let left = unsafe { leg.region.run(context, rows, scalars, 1) };
+                debug_assert_eq!(left, Left::Done { rounds: 1, again: false });
                 let Some((branch, leaves)) = leg.exit else { continue };
                 // SAFETY: the wave has all scalar registers.
                 let is_taken = unsafe { self.is_taken(branch, context, scalars) };

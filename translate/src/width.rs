@@ -124,6 +124,7 @@ both! {
     MOVE VEX_Vmovaps_ymm_ymmm256 EVEX_Vmovaps_zmm_k1z_zmmm512;
     LOAD VEX_Vmovups_ymm_ymmm256 EVEX_Vmovups_zmm_k1z_zmmm512;
     STORE VEX_Vmovups_ymmm256_ymm EVEX_Vmovups_zmmm512_k1z_zmm;
+    STORE_PAST VEX_Vmovntps_m256_ymm EVEX_Vmovntps_m512_zmm;
     SPLAT VEX_Vbroadcastss_ymm_m32 EVEX_Vbroadcastss_zmm_k1z_xmmm32;
     SPLAT64 VEX_Vbroadcastsd_ymm_m64 EVEX_Vbroadcastsd_zmm_k1z_xmmm64;
     DOUBLES VEX_Vcvtps2pd_ymm_xmmm128 EVEX_Vcvtps2pd_zmm_k1z_ymmm256b32_sae;

@@ -71,7 +71,8 @@ fn local_access(numbers: &mut Numbers, store: bool) -> Inst {
     inst
 }
 
-/// Loads and sums, and then stores; a loop of s20 rounds if there are any.
+/// Loads, sums and stores, in half of the programs with all stores behind the rest; a loop of s20
+/// rounds if there are any.
 fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
     let access = |numbers: &mut Numbers, store| {
         if numbers.below(2) == 0 {
@@ -80,12 +81,16 @@ fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
             local_access(numbers, store)
         }
     };
-    let mut insts = Vec::new();
-    for _ in 0..numbers.below(3) {
-        insts.push(access(numbers, false));
+    let mut insts: Vec<Inst> = (0..numbers.below(3)).map(|_| access(numbers, false)).collect();
+    let mut stores: Vec<Inst> = (0..1 + numbers.below(3)).map(|_| access(numbers, true)).collect();
+    let sums = insts.len() + stores.len();
+    if numbers.below(2) == 0 {
+        for store in stores.drain(..) {
+            let place = numbers.below(insts.len() as u64 + 1) as usize;
+            insts.insert(place, store);
+        }
     }
-    let stores: Vec<Inst> = (0..1 + numbers.below(3)).map(|_| access(numbers, true)).collect();
-    for _ in 0..insts.len() + stores.len() {
+    for _ in 0..sums {
         insts = around(numbers, insts);
     }
     if rounds > 0 {
@@ -97,6 +102,8 @@ fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
         }
     }
     insts.extend(stores);
+    // A region does not begin with a store.
+    insts.insert(0, add(20, Operand::Vgpr(20), 4));
     if rounds > 0 {
         let scalar = Operand::Scalar;
         insts.push(plain(Op::SSubU32, Format::Sop2, scalar(20), [scalar(20), Operand::Int(1), Operand::None]));
@@ -178,7 +185,7 @@ fn finish(
                 met.done += 1;
                 return Ok(());
             }
-            Left::Stored { at, .. } => {
+            Left::Within { at, .. } => {
                 met.stored += 1;
                 at
             }
@@ -209,6 +216,11 @@ fn waves_that_end_store_the_same_and_keep_no_rows() {
 #[test]
 fn stores_in_another_order_are_noticed() {
     assert_ne!(differences(300, Switches::NONE.with(Switch::SwappedStores)).wrong, 0);
+}
+
+#[test]
+fn segments_in_another_order_are_noticed() {
+    assert_ne!(differences(300, Switches::NONE.with(Switch::SwappedSegments)).wrong, 0);
 }
 
 #[test]
@@ -247,7 +259,7 @@ fn a_fault_in_machine_code_is_at_its_store() {
         let mut found = state.clone();
         let left = rig.run(&insts, width, &mut found, 1, Switches::NONE);
         rig.pages.protect(1, libc::PROT_READ | libc::PROT_WRITE);
-        assert_eq!((left, rig.context.take_calls()), (Left::Stored { rounds: 0, at: 9 }, 0));
+        assert_eq!((left, rig.context.take_calls()), (Left::Within { rounds: 0, at: 9 }, 0));
         let mut expected = state.clone();
         assert_eq!(model(&insts[..8], &mut expected, &mut rig.lds, &rig.pages, 0), Ok(()));
         assert!(found.rows == expected.rows);

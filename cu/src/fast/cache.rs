@@ -109,8 +109,14 @@ impl Cache {
     #[inline(always)]
     pub(super) fn fresh_page(&mut self, world: &mut dyn World, va: u64) -> Option<*mut u8> {
         let ptr = self.page(world, va, true)?;
-        let (slot, _) = self.place(va, true);
-        (self.entries[slot].tag & FRESH != 0).then_some(ptr)
+        self.is_fresh(va).then_some(ptr)
+    }
+
+    /// Whether the launch had not written a page before its last translation, which is here.
+    #[inline(always)]
+    pub(super) fn is_fresh(&self, va: u64) -> bool {
+        let (slot, tag) = self.place(va, true);
+        self.entries[slot].tag == tag | FRESH
     }
 
     /// Notes that a page is about to be written; whether that is the first time, after many others.

@@ -28,7 +28,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Instant;
 use vkfd_isa::{Op, Operand};
 use vkfd_sabotage::Switches;
-use vkfd_translate::{Accessing, Context, Left, Mending, Region, Registers, ROUNDS};
+use vkfd_translate::{Accessing, Context, How, Left, Mending, Region, Registers, ROUNDS};
 
 /// O_NOFOLLOW, as Linux has it on x86-64.
 const NO_FOLLOW: i32 = 0o400_000;
@@ -74,7 +74,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
         (false, true) => Accesses::Loads,
         (false, false) => native.how.accesses,
     };
-    let how = (native.how.width, accesses);
+    let how = How { width: native.how.width, accesses, past: !block.orders };
     let refused = &mut native.report.refused;
     let note = |op, why| *refused.entry((op, why)).or_default() += 1;
     let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut native.arena, sabotage, note);
@@ -160,16 +160,17 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
             // SAFETY: the step's own handler; nothing was done.
             unsafe { (entry.plain)(step, cx) }
         }
-        Left::Stored { rounds, at } => {
+        Left::Within { rounds, at } => {
             cx.rounds = rounds + 1;
             let inst = entry.region.insts.start + at;
             let mut next = step;
-            // SAFETY: the block's steps, of which one has the store.
+            // SAFETY: the block's steps. Its last one belongs to no instruction.
             unsafe {
-                while next.inst as usize != inst {
+                while (next.inst as usize) < inst {
                     next = &*next.next;
                 }
-                (next.run)(next, cx)
+                let run = if std::ptr::eq(next, step) { entry.plain } else { next.run };
+                run(next, cx)
             }
         }
         Left::Done { rounds, again } if entry.region.looped => {
@@ -206,13 +207,19 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
     let left = unsafe { entry.region.run(context, rows, scalars, limit) };
     cx.wave.scc = context.scc & 1 != 0;
     let mut singles = context.take_calls();
-    cx.cache.moved += u64::from(entry.region.lane_bytes) * context.take_lanes();
+    cx.cache.moved += context.take_moved();
+    let passed = context.take_passed();
+    cx.cache.past |= passed != 0;
+    #[cfg(debug_assertions)]
+    {
+        cx.cache.passed += passed;
+    }
     cx.cache.wrote |= entry.region.stores && left != Left::Missed;
     match left {
         Left::Done { rounds, .. } => {
             entry.rounds.set(entry.rounds.get().saturating_add(rounds));
         }
-        Left::Missed | Left::Stored { .. } => singles += MISS,
+        Left::Missed | Left::Within { .. } => singles += MISS,
     }
     if singles != 0 {
         entry.singles.set(entry.singles.get().saturating_add(singles));
@@ -328,7 +335,9 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
         return None;
     }
     let host = cx.cache.page(cx.world, page, write)?;
-    (access.page, access.host) = (Accessing::tag(page, flat, write), host);
+    let past = write && access.past != 0 && cx.cache.streams() && cx.cache.is_fresh(page);
+    let tag = Accessing::tag(page, flat, write) | if past { Accessing::PAST } else { 0 };
+    (access.page, access.host) = (tag, host);
     let site = &mut cx.cache.sites[access.site as usize % SITES];
     let (last, stride) = *site;
     let now = va.wrapping_sub(last);

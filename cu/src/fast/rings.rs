@@ -178,7 +178,6 @@ unsafe fn run(ring: &Ring, native: &mut Native, cx: &mut Cx, limit: u32) -> Turn
     // SAFETY: the caller's.
     let turned = unsafe { ring.run(context, cx.rows, cx.scalars, limit) };
     cx.wave.scc = context.scc & 1 != 0;
-    context.take_lanes();
     turned
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Stores that go past the host's caches, by a kernel that fills much memory. The memory has the
 //! reference engine's results. Only first writes of a page bypass the caches, and none if the
-//! program orders its stores.
+//! program orders its stores. Translated code does the same.
 #![allow(clippy::cast_possible_truncation, reason = "registers are bit patterns")]
 
 use crate::support;
 
 use support::{group, wave, BASE};
+#[cfg(target_arch = "x86_64")]
+use vkfd_cu::fast::native::{Accesses, Translation, Width};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::{Exit, Flat, Rights, World};
 use vkfd_isa::{Operand, Target};
@@ -14,11 +16,14 @@ use vkfd_isa::{Operand, Target};
 const DATA: u64 = BASE + 4096;
 /// Four times as much as is written before stores go past the caches.
 const PAGES: usize = 8192;
+/// v_add_u32 v5, 1, v5
+const ADD: u32 = 0x680a_0a81;
 const WAITCNT: u32 = 0xbf8c_0f70;
 const NOP: u32 = 0xbf80_0000;
 
 /// A loop that stores four words of each lane, and goes on by a page. `between` is in it.
-fn program(between: u32) -> [u32; 9] {
+/// The sums behind the store do nothing for it, but make a region of the loop.
+fn program(between: u32) -> [u32; 13] {
     [
         // global_store_dwordx4 v4, v[0:3], s[4:5]
         0xdc7c_8000,
@@ -29,8 +34,12 @@ fn program(between: u32) -> [u32; 9] {
         0x8205_8005,
         // s_sub_u32 s0, s0, 1; s_cmp_lg_u32 s0, 0; s_cbranch_scc1 back; s_endpgm
         0x8080_8100,
+        ADD,
+        ADD,
+        ADD,
+        ADD,
         0xbf07_8000,
-        0xbf85_fff8,
+        0xbf85_fff4,
         0xbf81_0000,
     ]
 }
@@ -62,17 +71,35 @@ fn check(world: &Flat, value: u32, at: u64) {
     }
 }
 
-fn machine(between: u32) -> (Engine, Flat) {
+/// What runs the program: the interpreter, and translated code of both widths.
+fn engines() -> Vec<Engine> {
+    #[allow(unused_mut, reason = "other processors translate nothing")]
+    let mut engines = vec![Engine::new(Target::Gfx900)];
+    #[cfg(target_arch = "x86_64")]
+    for width in [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there()) {
+        let mut engine = Engine::new(Target::Gfx900);
+        let (accesses, is_checked, perf_map) = (Accesses::All, false, false);
+        if engine.translate(Translation { width, after: 3, accesses, is_checked, perf_map }) {
+            engines.push(engine);
+        }
+    }
+    engines
+}
+
+fn machine(engine: &mut Engine, between: u32) -> Flat {
     let mut world = Flat::new(BASE, 1 + PAGES);
     world.write_words(BASE, &program(between));
-    let mut engine = Engine::new(Target::Gfx900);
     engine.invalidate();
-    (engine, world)
+    world
 }
 
 #[test]
 fn what_is_written_first_goes_past_the_caches() {
-    let (mut engine, mut world) = machine(NOP);
+    engines().into_iter().for_each(is_passed);
+}
+
+fn is_passed(mut engine: Engine) {
+    let mut world = machine(&mut engine, NOP);
     world.protect(DATA + 4096 * 6000, Rights::Absent);
     assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
     check(&world, 100, 0);
@@ -99,16 +126,20 @@ fn what_is_written_first_goes_past_the_caches() {
 
 #[test]
 fn what_is_ordered_does_not() {
-    let (mut engine, mut world) = machine(WAITCNT);
-    assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
-    check(&world, 100, 0);
-    assert_eq!(engine.passed(), 0);
+    for mut engine in engines() {
+        let mut world = machine(&mut engine, WAITCNT);
+        assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
+        check(&world, 100, 0);
+        assert_eq!(engine.passed(), 0);
+    }
 }
 
 #[test]
 fn nor_what_fills_no_line() {
-    let (mut engine, mut world) = machine(NOP);
-    assert_eq!(fill(&mut engine, &mut world, 100, 16), Exit::End);
-    check(&world, 100, 16);
-    assert_eq!(engine.passed(), 0);
+    for mut engine in engines() {
+        let mut world = machine(&mut engine, NOP);
+        assert_eq!(fill(&mut engine, &mut world, 100, 16), Exit::End);
+        check(&world, 100, 16);
+        assert_eq!(engine.passed(), 0);
+    }
 }

@@ -247,7 +247,14 @@ fn stores_of_other_targets_are_the_reference_s() {
 #[test]
 fn faults_in_stores_are_noticed() {
     for width in widths() {
-        for switch in [Switch::SwappedStores, Switch::OpenLanes, Switch::GuessedShape, Switch::LeftEarly] {
+        let switches = [
+            Switch::SwappedStores,
+            Switch::SwappedSegments,
+            Switch::OpenLanes,
+            Switch::GuessedShape,
+            Switch::LeftEarly,
+        ];
+        for switch in switches {
             let noticed = [straight as Program, counted, leaving].into_iter().any(|program| {
                 let mut engine = engine(Target::Gfx900, width, false);
                 engine.sabotage(Switches::NONE.with(switch));

@@ -49,7 +49,7 @@ pub(super) fn known(index: usize, offset: usize) -> MemoryOperand {
 }
 
 /// A field of the slot whose place is in `r13`.
-fn slot(offset: usize) -> MemoryOperand {
+pub(super) fn slot(offset: usize) -> MemoryOperand {
     let offset = field(offset_of!(Context, slots) + offset);
     MemoryOperand::with_base_index_scale_displ_size(Register::RDX, Register::R13, 1, offset, 1)
 }
@@ -398,6 +398,7 @@ impl Emit {
             (offset_of!(Accessing, words), u32::from(access.words)),
             (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
             (offset_of!(Accessing, site), access.slot as u32),
+            (offset_of!(Accessing, past), access.past.into()),
             (offset_of!(Accessing, kind), kind),
         ] {
             self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));

@@ -6,6 +6,8 @@
 //! With AVX-512 a permutation picks words of two vectors. AVX2 exchanges the words of four lanes
 //! within 16 bytes. So it loads lanes that are four apart into one vector.
 //!
+//! Whole lines may be stored past the host's caches, by instructions of their own.
+//!
 //! Limits: AVX2 gathers three words, and does not store them here.
 
 use super::*;
@@ -161,10 +163,13 @@ impl Emit {
         }
     }
 
-    /// Stores words from `rax` on: of active lanes, or of all where there are several words.
-    pub(super) fn store_line(&mut self, values: &[Register], offset: i32) {
+    /// Stores words from `rax` on: of active lanes, or of all where there are several words. `past`:
+    /// past the caches, of all lanes, to whole vectors.
+    pub(super) fn store_line(&mut self, values: &[Register], offset: i32, past: bool) {
         let offset = i64::from(offset);
+        self.past = past;
         match (values, self.width.is_wide()) {
+            (&[one], _) if past => self.put_line(one, offset),
             (&[one], true) => {
                 let store = Instruction::with2(width::STORE.of(self.width), at(Register::RAX, offset), one);
                 self.masked(EXEC, store);
@@ -180,10 +185,12 @@ impl Emit {
             (&[a, b, c, d], false) => self.store_narrow_fours([a, b, c, d], offset),
             _ => self.asm.fail(),
         }
+        self.past = false;
     }
 
     fn put_line(&mut self, value: Register, offset: i64) {
-        self.asm.add(Instruction::with2(width::STORE.of(self.width), at(Register::RAX, offset), value));
+        let store = if self.past { width::STORE_PAST } else { width::STORE };
+        self.asm.add(Instruction::with2(store.of(self.width), at(Register::RAX, offset), value));
     }
 
     fn store_pairs(&mut self, even: Register, odd: Register, offset: i64) {
@@ -240,10 +247,16 @@ impl Emit {
         });
         self.exchange_fours(to);
         for (value, lane) in to.into_iter().zip(0..) {
-            let place = at(Register::RAX, offset + FOUR * lane);
-            self.asm.add(Instruction::with2(Code::VEX_Vmovups_xmmm128_xmm, place, small(value)));
-            let place = at(Register::RAX, offset + FOUR * (lane + 4));
-            self.asm.add(Instruction::with3(Code::VEX_Vextractf128_xmmm128_ymm_imm8, place, value, 1u32));
+            let places = [at(Register::RAX, offset + FOUR * lane), at(Register::RAX, offset + FOUR * (lane + 4))];
+            if self.past {
+                self.asm.add(Instruction::with2(Code::VEX_Vmovntps_m128_xmm, places[0], small(value)));
+                let high = small(value);
+                self.asm.add(Instruction::with3(Code::VEX_Vextractf128_xmmm128_ymm_imm8, high, value, 1u32));
+                self.asm.add(Instruction::with2(Code::VEX_Vmovntps_m128_xmm, places[1], high));
+                continue;
+            }
+            self.asm.add(Instruction::with2(Code::VEX_Vmovups_xmmm128_xmm, places[0], small(value)));
+            self.asm.add(Instruction::with3(Code::VEX_Vextractf128_xmmm128_ymm_imm8, places[1], value, 1u32));
         }
     }
 }

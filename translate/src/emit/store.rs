@@ -4,10 +4,13 @@
 //! Lanes that lie side by side are stored at once: one word with a mask of lanes, more of them if
 //! all lanes are active. All else is the engine's, in the order of lanes, for their words may
 //! overlap.
+//!
+//! Where the engine says so of a page, all lanes of a strip are stored past the host's caches. Such
+//! a page has another tag, which only stores look for that may go there.
 
-use super::access::{context, known, request, LINE};
+use super::access::{context, known, request, slot, LINE, PAGE};
 use super::*;
-use crate::context::{Accessing, Context, Known};
+use crate::context::{Accessing, Context, Known, Slot};
 use crate::plan::{Access, Space};
 use std::mem::offset_of;
 
@@ -16,6 +19,7 @@ impl Emit {
     pub(crate) fn store_words(&mut self, access: &Access, look: usize, base: MemoryOperand, out: Label) {
         let (access, lds) = (*access, access.space == Space::Lds);
         let (single, done, page, again) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        let found = self.asm.label();
         let (words, lanes) = (i32::from(access.words), i32::from(self.width.lanes()));
         let rows = move |part: usize| (0..u16::from(access.words)).map(move |word| access.data[part] + word);
         let parts = 0..usize::from(access.parts);
@@ -34,15 +38,11 @@ impl Emit {
             if !lds {
                 self.host(&access, (access.offsets[0], 4 * words * lanes), [single, page]);
             }
+            self.asm.bind(found);
             for part in parts.clone() {
                 self.begin();
-                let values: Vec<Register> = rows(part)
-                    .map(|row| {
-                        let source = self.row_source(row);
-                        self.reg(source)
-                    })
-                    .collect();
-                self.store_line(&values, if lds { access.offsets[part] } else { 0 });
+                let values = self.values(rows(part));
+                self.store_line(&values, if lds { access.offsets[part] } else { 0 }, false);
             }
         } else {
             self.asm.jump(single);
@@ -50,16 +50,53 @@ impl Emit {
         self.asm.bind(done);
         let rare = move |e: &mut Emit| {
             e.asm.bind(single);
-            let rows: Vec<u16> = parts.flat_map(rows).collect();
-            e.store_singly(&access, &rows, base, out);
+            let all: Vec<u16> = parts.flat_map(rows).collect();
+            e.store_singly(&access, &all, base, out);
             e.asm.jump(done);
             if by_lines && !lds {
                 e.asm.bind(page);
+                if access.past {
+                    e.store_past(&all, [found, done]);
+                }
                 e.ask_page(&access, out);
                 e.asm.jump(again);
             }
         };
         self.cold.push((self.taken, self.masks, done, Box::new(rare)));
+    }
+
+    /// What rows have for the strip.
+    fn values(&mut self, rows: impl Iterator<Item = u16>) -> Vec<Register> {
+        rows.map(|row| {
+            let source = self.row_source(row);
+            self.reg(source)
+        })
+        .collect()
+    }
+
+    /// Stores to a page past the caches, if its slot says so. `rbp` and `r13` are as
+    /// [`Emit::host`] leaves them. Jumps to the first label with the host's address in `rax` if the
+    /// strip has no whole vectors there, and to the second one if they are stored.
+    fn store_past(&mut self, rows: &[u16], [found, done]: [Label; 2]) {
+        let unknown = self.asm.label();
+        self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, Accessing::PAST as i32));
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
+        self.asm.jump_if(When::NotZero, unknown);
+        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
+        let lanes = i32::from(self.width.lanes());
+        self.asm.add(Instruction::with2(Code::Test_rm32_imm32, Register::EAX, 4 * lanes - 1));
+        self.asm.jump_if(When::NotZero, found);
+        let all = if self.width.is_wide() { 0xffff } else { 0xff };
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
+        self.asm.jump_if(When::NotZero, found);
+        self.begin();
+        let values = self.values(rows.iter().copied());
+        self.store_line(&values, 0, true);
+        let bytes = 4 * lanes * rows.len() as i32;
+        self.asm.add(Instruction::with2(Code::Add_rm64_imm32, context(offset_of!(Context, passed)), bytes));
+        self.asm.jump(done);
+        self.asm.bind(unknown);
     }
 
     /// Leaves unless the active lanes' addresses are those of whole words.

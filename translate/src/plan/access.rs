@@ -53,6 +53,8 @@ pub(crate) struct Access {
     pub(crate) row: u16,
     pub(crate) data: [u16; 2],
     pub(crate) is_store: bool,
+    /// Nothing in its block orders it: whole lines may go past the caches.
+    pub(crate) past: bool,
     /// The words are added to those of LDS.
     pub(crate) adds: bool,
     /// The place where the code keeps its page.
@@ -136,6 +138,7 @@ impl Access {
             row: 0,
             data: [0; 2],
             is_store,
+            past: false,
             adds,
             slot: 0,
         };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether an instruction may be one more of a region, and in which part.
+//! Whether an instruction may be one more of a segment, and in which part.
 
 use super::{Item, Rounds, Vector};
 use crate::scalar::bits;
 use vkfd_isa::Operand;
 
-/// The part of a region that does an instruction.
+/// The part of a segment that does an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Where {
     /// The slice or the strips.
@@ -59,7 +59,7 @@ impl Seen {
         }
     }
 
-    /// Where all that an instruction does may be in the region; `None` if it may not.
+    /// Where all that an instruction does may be in the segment; `None` if it may not.
     pub(super) fn admit(&mut self, items: &[Item]) -> Option<Where> {
         let mut place = None;
         for item in items {

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which instructions of a block are done as one.
+//!
+//! A segment ends where its order would be seen ([`super::order`]). What follows begins another
+//! segment of the same region, which does one after the other. So only an instruction that no
+//! region has ends a region. A loop is one region: its strips do all rounds if the whole loop is
+//! one segment without a tail, and all segments do a round before the next one otherwise.
+
+use super::order::{Seen, Where};
+use super::{does_nothing, items, Access, Branch, Item, Rounds, Segment, Space};
+use crate::mode::Arithmetic;
+use crate::{Registers, Why};
+use std::ops::Range;
+use vkfd_isa::{Inst, Op};
+
+/// Fewer vector instructions are as quick one by one.
+const LEAST: usize = 4;
+/// A loop that has fewer vector instructions for an access of memory waits for memory, where the
+/// handlers' prefetches help.
+const DENSE: usize = 2;
+
+/// Which accesses regions may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accesses {
+    None,
+    /// Loads of LDS, and in loops of memory.
+    Loads,
+    /// Loads and stores of both.
+    All,
+    /// The same, and rows of waves that end are not kept.
+    Last,
+}
+
+impl Accesses {
+    fn has(self, item: &Item) -> bool {
+        match item {
+            Item::Access(_) => self >= Accesses::Loads,
+            Item::Store(_) => self >= Accesses::All,
+            _ => true,
+        }
+    }
+}
+
+/// Segments that are done one after the other.
+pub(crate) struct Sequence {
+    pub(crate) segments: Vec<Segment>,
+    /// Which instructions of the block.
+    pub(crate) insts: Range<usize>,
+    pub(crate) rounds: Rounds,
+}
+
+impl Sequence {
+    /// What it expects of MODE.
+    pub(crate) fn arithmetic(&self) -> Arithmetic {
+        self.segments.iter().fold(Arithmetic::default(), |all, segment| all.and(segment.arithmetic))
+    }
+
+    fn vectors(&self) -> usize {
+        self.segments.iter().map(|segment| segment.vectors().count()).sum()
+    }
+
+    /// Whether it has enough to do between its accesses of memory.
+    fn is_dense(&self) -> bool {
+        let is_far = |access: &&Access| access.space != Space::Lds;
+        let all = self.segments.iter().flat_map(|segment| segment.accesses().chain(segment.stores()));
+        self.vectors() >= DENSE * all.filter(is_far).count()
+    }
+
+    /// Its stores may go past the caches.
+    pub(crate) fn let_past(&mut self) {
+        let all = self.segments.iter_mut().flat_map(Segment::all_accesses);
+        all.filter(|access| access.is_store && access.space != Space::Lds).for_each(|access| access.past = true);
+    }
+
+    /// Gives accesses numbers, by which the code's pages for them are spread.
+    fn number(&mut self) {
+        let all = self.segments.iter_mut().flat_map(Segment::all_accesses);
+        all.enumerate().for_each(|(index, access)| access.slot = index);
+    }
+}
+
+/// Makes a sequence, instruction by instruction.
+pub(crate) struct Builder {
+    words: u8,
+    rounds: Rounds,
+    segments: Vec<Segment>,
+    open: Segment,
+    seen: Seen,
+}
+
+impl Builder {
+    pub(crate) fn new(registers: &dyn Registers, rounds: Rounds, begin: usize) -> Builder {
+        let words = registers.mask_words();
+        let (open, seen) = (Segment::new(begin, rounds), Seen::new(words, rounds));
+        Builder { words, rounds, segments: Vec::new(), open, seen }
+    }
+
+    fn end_segment(&mut self, end: usize) {
+        let open = std::mem::replace(&mut self.open, Segment::new(end, self.rounds));
+        let seen = std::mem::replace(&mut self.seen, Seen::new(self.words, self.rounds));
+        if !(open.items.is_empty() && open.tail.is_empty()) {
+            self.segments.push(open.finish(end, seen.written));
+        }
+    }
+
+    /// Adds what an instruction does.
+    pub(crate) fn add(&mut self, index: usize, items: Vec<Item>) -> Result<(), Why> {
+        let mut place = self.seen.admit(&items);
+        if place.is_none() && self.rounds != Rounds::Strips {
+            self.end_segment(index);
+            place = self.seen.admit(&items);
+        }
+        match place.ok_or(Why::Order)? {
+            Where::Body => self.open.items.extend(items),
+            Where::Tail => self.open.tail.extend(items.into_iter().map(|item| (index, item))),
+        }
+        Ok(())
+    }
+
+    fn has_only_tail(&self) -> bool {
+        self.segments.is_empty() && self.open.items.is_empty()
+    }
+
+    /// The sequence, of the instructions up to this one.
+    pub(crate) fn finish(mut self, begin: usize, end: usize) -> Sequence {
+        self.end_segment(end);
+        let mut sequence = Sequence { segments: self.segments, insts: begin..end, rounds: self.rounds };
+        sequence.number();
+        sequence
+    }
+}
+
+/// A loop: all instructions of a block whose last one is a branch to its begin.
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: Accesses) -> Result<Sequence, Why> {
+    let last = insts.last().ok_or(Why::Branch)?;
+    let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
+    if i64::from(last.imm) != -words || Branch::of(last.op).is_none() {
+        return Err(Why::Branch);
+    }
+    rounds(insts, registers, accesses, Rounds::Strips).or_else(|_| rounds(insts, registers, accesses, Rounds::Whole))
+}
+
+fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds: Rounds) -> Result<Sequence, Why> {
+    let mut builder = Builder::new(registers, rounds, 0);
+    for (index, inst) in insts.iter().enumerate() {
+        let branch = Branch::of(inst.op).filter(|_| index + 1 == insts.len());
+        let here = match branch {
+            Some(branch) => vec![Item::Branch(branch)],
+            None => items(inst, registers)?,
+        };
+        if !here.iter().all(|item| accesses.has(item)) {
+            return Err(Why::Form);
+        }
+        builder.add(index, here)?;
+    }
+    let sequence = builder.finish(0, insts.len());
+    let is_worth = sequence.is_dense() && sequence.vectors() >= LEAST;
+    is_worth.then_some(sequence).ok_or(Why::Short)
+}
+
+/// Instructions one after the other, and what lies between them. `refused` gets those that no
+/// region may have.
+pub(crate) fn straight(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    accesses: Accesses,
+    mut refused: impl FnMut(usize, Why),
+) -> Vec<Sequence> {
+    let all = 0..insts.len();
+    if accesses < Accesses::All {
+        return parts(insts, all, registers, |item| accesses.has(item) && is_near(item), refused);
+    }
+    let mut sequences = Vec::new();
+    for mut sequence in parts(insts, all, registers, |item| accesses.has(item), &mut refused) {
+        if sequence.is_dense() {
+            if let Some(last) = sequence.segments.last_mut() {
+                last.ends = accesses == Accesses::Last && ends(insts, sequence.insts.end);
+            }
+            sequences.push(sequence);
+            continue;
+        }
+        // Memory is the handlers': there is little to win between two accesses, and they prefetch.
+        sequences.extend(parts(insts, sequence.insts, registers, is_near, |_, _| {}));
+    }
+    sequences
+}
+
+/// Whether nothing but the wave's end is left.
+fn ends(insts: &[Inst], at: usize) -> bool {
+    let mut rest = insts.iter().skip(at).filter(|inst| !does_nothing(inst.op));
+    rest.next().is_some_and(|inst| inst.op == Op::SEndpgm)
+}
+
+/// Whether it accesses no memory, and is no store.
+fn is_near(item: &Item) -> bool {
+    match item {
+        Item::Access(access) => access.space == Space::Lds,
+        Item::Store(_) => false,
+        _ => true,
+    }
+}
+
+fn parts(
+    insts: &[Inst],
+    range: Range<usize>,
+    registers: &dyn Registers,
+    is_kept: impl Fn(&Item) -> bool,
+    mut refused: impl FnMut(usize, Why),
+) -> Vec<Sequence> {
+    let mut sequences = Vec::new();
+    let mut open: Option<(usize, Builder)> = None;
+    let mut end = |open: Option<(usize, Builder)>, end: usize| {
+        let sequence = open.map(|(begin, builder)| builder.finish(begin, end));
+        sequences.extend(sequence.filter(|sequence| sequence.vectors() >= LEAST));
+    };
+    for (index, inst) in insts.iter().enumerate().take(range.end).skip(range.start) {
+        let here = match items(inst, registers) {
+            Ok(here) if here.iter().all(&is_kept) => here,
+            other => {
+                if let Err(why) = other {
+                    refused(index, why);
+                }
+                end(open.take(), index);
+                continue;
+            }
+        };
+        let (_, builder) = open.get_or_insert_with(|| (index, Builder::new(registers, Rounds::Once, index)));
+        if let Err(why) = builder.add(index, here) {
+            refused(index, why);
+            end(open.take(), index);
+        } else if builder.has_only_tail() {
+            // A region begins with work of its slice or its strips.
+            open = None;
+        }
+    }
+    end(open, range.end);
+    sequences
+}

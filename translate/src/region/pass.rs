@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A segment's code: its slice, its strips and its tail.
+//!
+//! A pass misses where its slice or its strips cannot load something. It puts back what they have
+//! written, so that nothing of it has happened. When a store of its tail misses, all that comes
+//! before the store is done.
+
+use super::slice::{self, slice};
+use super::strips::{self, strips, uses};
+use crate::arena::{Arena, Piece};
+use crate::context::{end, Context, KEPT_ROWS};
+use crate::emit::Emit;
+use crate::plan::{Access, Item, Rounds, Segment, Space};
+use crate::scalar::bits;
+use crate::width::Width;
+use crate::{Registers, Why};
+use vkfd_sabotage::{Switch, Switches};
+
+type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
+
+/// A part of a tail.
+enum Stage {
+    Scalars(Piece),
+    /// A store, its constants, and its number in the region.
+    Store(Piece, Box<[u32]>, usize),
+}
+
+impl Stage {
+    fn piece(&self) -> &Piece {
+        match self {
+            Stage::Scalars(piece) | Stage::Store(piece, ..) => piece,
+        }
+    }
+}
+
+/// How a pass ended.
+pub(super) enum Passed {
+    /// So many rounds were done, and a branch back was taken, or not.
+    Done(u32, bool),
+    /// A load has to be done by the engine; nothing was done.
+    Missed,
+    /// All before the store of this number in the region is done.
+    Stored(usize),
+}
+
+/// Code for a segment.
+pub(super) struct Pass {
+    slice: Option<Piece>,
+    /// None if strips have nothing to do.
+    strips: Option<Piece>,
+    pool: Box<[u32]>,
+    tail: Box<[Stage]>,
+    /// The number of its first instruction in the region.
+    pub(super) begin: usize,
+    /// The lanes that waves have.
+    all: u64,
+    /// It may miss: it has loads of scalars or of lanes.
+    may_miss: bool,
+    /// Scalar registers that it writes before its tail: they are put back when it misses.
+    numbers: Box<[u8]>,
+    /// Bytes of memory that a lane loads and stores in a round.
+    lane_bytes: u32,
+    /// Rows that it writes: strips with accesses keep them, unless nobody reads them again.
+    rows: Box<[u16]>,
+    width: Width,
+    /// Rows are not put back.
+    loses_rows: bool,
+    /// A loop is left although its branch is taken.
+    is_left_early: bool,
+}
+
+/// # Safety
+/// There are 128 scalar registers.
+unsafe fn exec(scalars: *const u32) -> u64 {
+    // SAFETY: the caller's.
+    unsafe { scalars.add(vkfd_isa::Operand::EXEC.into()).cast::<u64>().read_unaligned() }
+}
+
+fn function(piece: &Piece) -> Function {
+    // SAFETY: code that was written as such a function, which lives as long as the region.
+    unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) }
+}
+
+impl Pass {
+    /// `first`: the number of the region's first instruction in the block.
+    pub(super) fn build(
+        segment: &Segment,
+        first: usize,
+        registers: &dyn Registers,
+        width: Width,
+        arena: &mut Arena,
+        sabotage: &Switches,
+    ) -> Result<Pass, Why> {
+        let in_strips = segment.rounds == Rounds::Strips;
+        let (scalars, bytes, places) =
+            slice(segment, registers.mask_words(), in_strips, sabotage.has(Switch::LateScalars))?;
+        let uses = uses(segment);
+        let has_lanes = segment.lanes().next().is_some();
+        let with = |most| strips(segment, &places, (width, registers.lanes(), bytes), &uses, most, sabotage);
+        // Operations that need many temporaries leave fewer registers to rows.
+        let code = || {
+            with(if width.is_wide() { 24 } else { 9 })
+                .or_else(|needed| with(Emit::usable(width).saturating_sub(needed)))
+                // Rows in memory take temporaries, too.
+                .or_else(|needed| with(Emit::usable(width).saturating_sub(needed)))
+                .or_else(|_| with(0))
+                .map_err(|_| Why::Encoding)
+        };
+        let slice = scalars.map(|code| arena.put(&code)).transpose().map_err(|_| Why::Room)?;
+        let (strips, pool) = if has_lanes {
+            let (code, pool) = code()?;
+            (Some(arena.put(&code).map_err(|_| Why::Room)?), pool)
+        } else {
+            (None, Box::default())
+        };
+        let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
+        let has_accesses = segment.accesses().next().is_some();
+        let rows: Box<[u16]> = uses.iter().filter(|(_, known)| known.restored).map(|(row, _)| *row).collect();
+        if has_accesses && rows.len() > KEPT_ROWS {
+            return Err(Why::Encoding);
+        }
+        let is_far = |access: &&Access| access.space != Space::Lds;
+        let memory = segment.accesses().chain(segment.stores()).filter(is_far);
+        let lane_bytes = memory.map(|access| u32::from(access.parts) * access.bytes()).sum();
+        let masks = segment.vectors().filter_map(|vector| vector.out);
+        let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
+        let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
+        let tail = tail(segment, first, registers, width, arena, sabotage)?;
+        Ok(Pass {
+            slice,
+            strips,
+            pool,
+            tail,
+            begin: segment.insts.start - first,
+            all: u64::MAX >> (64 - registers.lanes()),
+            may_miss: has_loads || has_accesses,
+            numbers,
+            lane_bytes,
+            rows,
+            width,
+            loses_rows: sabotage.has(Switch::UnkeptRows),
+            is_left_early: sabotage.has(Switch::LeftEarly),
+        })
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = (&'static str, &Piece)> {
+        let slice = self.slice.iter().map(|piece| ("scalars", piece));
+        let strips = self.strips.iter().map(|piece| ("strips", piece));
+        slice.chain(strips).chain(self.tail.iter().map(|stage| ("tail", stage.piece())))
+    }
+
+    /// Its functions: where they are, and how long.
+    pub(super) fn code(&self) -> impl Iterator<Item = (&'static str, usize, usize)> + '_ {
+        self.pieces().map(|(name, piece)| (name, piece.start().addr().get(), piece.bytes()))
+    }
+
+    /// Bytes of code, and those of its constants.
+    pub(super) fn bytes(&self) -> usize {
+        let code = self.pieces().map(|(_, piece)| piece.bytes()).sum::<usize>();
+        let pools = self.tail.iter().map(|stage| match stage {
+            Stage::Scalars(_) => 0,
+            Stage::Store(_, pool, _) => size_of_val(&**pool),
+        });
+        let rows = size_of_val(&*self.rows) + size_of_val(&*self.numbers);
+        let lists = size_of_val(&*self.pool) + size_of_val(&*self.tail) + rows;
+        size_of::<Pass>() + code + lists + pools.sum::<usize>()
+    }
+
+    /// Runs it, for at most `limit` rounds of a loop whose strips do many.
+    ///
+    /// # Safety
+    /// As for [`Region::run`](super::Region::run).
+    pub(super) unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Passed {
+        // SAFETY: the caller's; the wave has all scalar registers.
+        let lanes = unsafe { exec(scalars) } & self.all;
+        // SAFETY: the caller's.
+        let Some((rounds, mut again)) = (unsafe { self.strips(context, (rows, scalars), limit) }) else {
+            return Passed::Missed;
+        };
+        for stage in &self.tail {
+            context.end = end::FELL;
+            if let Stage::Store(_, pool, _) = stage {
+                context.pool = pool.as_ptr();
+            }
+            // SAFETY: code that was written as such a function; the caller's.
+            unsafe { (function(stage.piece()))(rows, scalars, context) };
+            match stage {
+                Stage::Store(_, _, at) if context.end == end::MISSED => return Passed::Stored(*at),
+                _ => again |= context.end == end::TAKEN && !self.is_left_early,
+            }
+        }
+        if self.lane_bytes != 0 {
+            context.moved += u64::from(self.lane_bytes) * u64::from(lanes.count_ones()) * u64::from(rounds);
+        }
+        Passed::Done(rounds, again)
+    }
+
+    /// Does the slice and the strips: rounds that were done, and whether the branch back was taken.
+    /// `None`: nothing was done.
+    ///
+    /// # Safety
+    /// As for [`Pass::run`].
+    unsafe fn strips(
+        &self,
+        context: &mut Context,
+        (rows, scalars): (*mut u8, *mut u32),
+        mut limit: u32,
+    ) -> Option<(u32, bool)> {
+        let scc = context.scc;
+        if self.may_miss {
+            for &n in &self.numbers {
+                // SAFETY: the wave has all scalar registers.
+                context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read() };
+            }
+        }
+        loop {
+            (context.done, context.end, context.limit) = (1, end::FELL, limit);
+            if let Some(piece) = &self.slice {
+                // SAFETY: the caller's; the slice touches the registers that it was made for.
+                unsafe { (function(piece))(rows, scalars, context) };
+            }
+            let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
+            if context.end == end::MISSED {
+                limit = rounds;
+            } else {
+                let Some(strips) = &self.strips else { return Some((rounds, again)) };
+                context.pool = self.pool.as_ptr();
+                context.kept = context.kept_words.as_mut_ptr();
+                // SAFETY: the caller's; strips touch the rows and masks that they were made for.
+                unsafe { (function(strips))(rows, scalars, context) };
+                if context.end != end::MISSED {
+                    return Some((rounds, again));
+                }
+                limit = rounds - context.left.min(rounds);
+                // SAFETY: the caller's.
+                unsafe { self.put_back(context, rows, scalars) };
+            }
+            for &n in &self.numbers {
+                // SAFETY: as above.
+                unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
+            }
+            context.scc = scc;
+            if limit == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Puts back the rows of the strips that were begun.
+    ///
+    /// # Safety
+    /// As for [`Pass::run`].
+    unsafe fn put_back(&self, context: &Context, rows: *mut u8, scalars: *mut u32) {
+        // SAFETY: the wave has all scalar registers.
+        let exec = unsafe { exec(scalars) };
+        let lanes = usize::from(self.width.lanes());
+        let last = (context.kept.addr() - context.kept_words.as_ptr().addr()) / (4 * lanes);
+        if self.loses_rows {
+            return;
+        }
+        let strips = (0..=last.min(64 / lanes - 1)).filter(|strip| exec >> (strip * lanes) & ((1 << lanes) - 1) != 0);
+        for strip in strips {
+            for (kept, row) in context.kept_words.chunks_exact(64).zip(&self.rows) {
+                let kept = &kept[strip * lanes..(strip + 1) * lanes];
+                // SAFETY: the wave's rows.
+                unsafe {
+                    let row = rows.add(256 * usize::from(*row)).cast::<u32>().add(strip * lanes);
+                    std::ptr::copy_nonoverlapping(kept.as_ptr(), row, lanes);
+                }
+            }
+        }
+    }
+}
+
+/// The stages of a tail.
+fn tail(
+    segment: &Segment,
+    first: usize,
+    registers: &dyn Registers,
+    width: Width,
+    arena: &mut Arena,
+    sabotage: &Switches,
+) -> Result<Box<[Stage]>, Why> {
+    let mut stages = Vec::new();
+    let mut rest = &segment.tail[..];
+    let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
+    while let Some((index, item)) = rest.first() {
+        if let Item::Store(access) = item {
+            let (code, pool) =
+                strips::store(access, (width, registers.lanes()), sabotage).map_err(|_| Why::Encoding)?;
+            stages.push(Stage::Store(put(&code)?, pool, index - first));
+            rest = &rest[1..];
+            continue;
+        }
+        let count = rest.iter().take_while(|(_, item)| !matches!(item, Item::Store(_))).count();
+        let items: Vec<&Item> = rest[..count].iter().map(|(_, item)| item).collect();
+        stages.push(Stage::Scalars(put(&slice::tail(&items, registers.mask_words())?)?));
+        rest = &rest[count..];
+    }
+    if sabotage.has(Switch::SwappedStores) {
+        stages.reverse();
+    }
+    Ok(stages.into())
+}
