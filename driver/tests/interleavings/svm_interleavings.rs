@@ -93,6 +93,22 @@ fn two_gpus_fault_while_memory_moves() {
     check(|| life_with_xnack_on(Options::default()));
 }
 
+/// Memory without a range gets one by a fault, by a call, or by both at once.
+#[test]
+fn a_fault_beside_a_call_that_makes_the_range_is_served() {
+    check(|| {
+        let rig = rig(Options::default(), 2, 64);
+        rig.process.set_xnack(true).unwrap();
+        let call = with(&rig, |rig| prefetch(rig, SVM_LOCATION_SYSMEM));
+        let other = with(&rig, |rig| assert!(rig.reach(1, AT + 2, false).is_ok()));
+        assert!(rig.reach(0, AT + 1, true).is_ok());
+        call.join().unwrap();
+        other.join().unwrap();
+        rig.process.release();
+        assert_eq!((rig.mm.watch_count(), rig.vram_used(0)), (0, 0));
+    });
+}
+
 /// Memory of two granules, VRAM for hardly one: a thread that needs room takes the other's.
 #[test]
 fn evictions_by_faults_prefetches_and_buffer_objects_at_once() {

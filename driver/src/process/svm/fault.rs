@@ -26,9 +26,14 @@ use vkfd_uapi::svm as abi;
 /// A fault brings at most 2^n pages: 1 GiB.
 const LARGEST: u32 = 18;
 
-/// Where others unmap memory of a mapping all the time, it is looked at so often, and then as if
-/// nothing were there.
+/// Where others unmap memory of a mapping all the time, it is looked at so often for a fault.
 const LOOKS: u32 = 16;
+
+/// What is at an address: a range, or the part of its 2 MiB between two ranges.
+enum Found {
+    Range(Range),
+    Gap(CpuSpan),
+}
 
 /// Where a granule should be.
 enum Place {
@@ -67,44 +72,56 @@ impl SvmWork<'_> {
     }
 
     /// The range at `at`; made if there is none and memory is. `None` where there is no memory, or
-    /// something else has the address.
+    /// something else has the address. EAGAIN where others unmap memory there all the time.
     ///
     /// As KFD makes it: the part of the mapping in the 2 MiB around, between the existing ranges;
     /// if that meets a buffer or a userptr, the page alone. So a client's later registration meets
     /// as few ranges as possible that it never named.
     fn range_at(&self, at: u64) -> Result<Option<Range>> {
-        let find = || self.process.svm().inner.lock().ranges.within(at, at.saturating_add(PAGE)).first().copied();
-        if let Some(range) = find() {
-            return Ok(Some(range));
-        }
-        // Page 0 is no memory.
-        let (mut start, mut end) = (block_start(at).max(PAGE), block_start(at).saturating_add(HUGE));
-        for range in self.process.svm().inner.lock().ranges.within(start, end) {
-            if range.end <= at {
-                start = range.end;
-            } else {
-                end = end.min(range.start);
-            }
-        }
-        if at < start || at >= end {
-            return Ok(None);
-        }
-        let around = CpuSpan::between(CpuVa(start), CpuVa(end));
+        let around = match self.look(at) {
+            Found::Range(range) => return Ok(Some(range)),
+            Found::Gap(around) => around,
+        };
         let page = CpuSpan::between(CpuVa(at), CpuVa(at.saturating_add(PAGE)));
         // Nothing is watched for an access to nothing.
-        if !self.process.mm().mapped(page) {
+        if at < PAGE || !self.process.mm().mapped(page) {
             return Ok(None);
         }
-        for within in [around, page] {
-            if self.create(at, within)? {
-                return Ok(find());
+        let made = match self.create(at, around) {
+            Ok(true) => true,
+            Err(e) if e.errno != Errno::EAGAIN => return Err(e),
+            _ => self.create(at, page)?,
+        };
+        if !made {
+            return Ok(None);
+        }
+        match self.look(at) {
+            Found::Range(range) => Ok(Some(range)),
+            // Unmapped just now: the next mapping there is looked up when the device faults again.
+            Found::Gap(_) => Err(Errno::EAGAIN.into()),
+        }
+    }
+
+    /// Looks once, for another thread may make a range there at any time.
+    fn look(&self, at: u64) -> Found {
+        let svm = self.process.svm().inner.lock();
+        // Page 0 is no memory.
+        let (mut start, mut end) = (block_start(at).max(PAGE), block_start(at).saturating_add(HUGE));
+        for range in svm.ranges.within(start, end) {
+            if range.end <= at {
+                start = range.end;
+            } else if range.start > at {
+                end = end.min(range.start);
+            } else {
+                return Found::Range(*range);
             }
         }
-        Ok(None)
+        Found::Gap(CpuSpan::between(CpuVa(start), CpuVa(end)))
     }
 
     /// Makes a range of memory that nobody registered: the mapping's at `at`, within a part of its
-    /// 2 MiB. False where there is none, or something else has its addresses.
+    /// 2 MiB. False where there is none, or something else has its addresses. EAGAIN where others
+    /// unmap memory in it all the time.
     ///
     /// Others may unmap parts of that mapping meanwhile and map memory of theirs there. So the
     /// lookup runs while a window listens and no thread takes its notes. It runs again if anything
@@ -118,7 +135,11 @@ impl SvmWork<'_> {
             let sweep = self.process.svm().sweep.lock();
             let window = self.process.svm().inner.lock().window_of(at);
             let mapping = self.process.mm().mapping(CpuVa(at), within);
-            let Some(found) = mapping.filter(|found| self.conflicts(&inner, found.span).is_ok()) else { break };
+            let Some(found) = mapping.filter(|found| self.conflicts(&inner, found.span).is_ok()) else {
+                drop((sweep, inner));
+                self.process.svm().prune(within);
+                return Ok(false);
+            };
             let (span, attributes) = (found.span, Attributes::found(found.heap_or_stack));
             let mut svm = self.process.svm().inner.lock();
             let same = |now: Arc<Window>| window.as_ref().is_some_and(|window| Arc::ptr_eq(window, &now));
@@ -132,7 +153,7 @@ impl SvmWork<'_> {
             return Ok(true);
         }
         self.process.svm().prune(within);
-        Ok(false)
+        Err(Errno::EAGAIN.into())
     }
 
     /// Brings a granule to its best place. Whether pages moved; if that fails, it is used in place.
