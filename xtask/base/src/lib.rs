@@ -13,6 +13,7 @@ pub mod apt;
 pub mod cache;
 pub mod cargo;
 pub mod debian;
+pub mod group;
 pub mod lock;
 pub mod made;
 pub mod pattern;

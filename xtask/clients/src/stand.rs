@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::source::Source;
 use xtask_base::cargo::{self, Build};
-use xtask_base::debian;
+use xtask_base::{debian, group};
 
 /// A client that takes longer hangs. Machines may be slow and busy.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -72,8 +72,8 @@ impl Stand {
     ) -> Result<Ran> {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", &PATIENCE.as_secs().to_string()]).arg(&self.vkfd).arg("run").args(options);
-        command.arg("--").arg(program).args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
-        let output = command.output().context("run timeout (coreutils)")?;
+        command.arg("--").arg(program).args(arguments).envs(environment.iter().copied());
+        let output = group::output(&mut command).context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Ran {
             command: format!("{environment:?} {command:?}"),

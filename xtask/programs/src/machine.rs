@@ -20,6 +20,7 @@ use super::ran::Ran;
 use super::root::{Root, SHARED, WORK};
 use super::unit::{environment, Unit};
 use xtask_base::cargo::{self, Build};
+use xtask_base::group;
 
 /// See the module.
 pub enum Machine {
@@ -246,7 +247,7 @@ impl Vkfd {
         if let Some(directory) = vkfd.get_current_dir() {
             command.current_dir(directory);
         }
-        let output = command.stdin(Stdio::null()).output().context("run timeout (coreutils)")?;
+        let output = group::output(&mut command).context("run timeout (coreutils)")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
         // 124 is timeout's own for a program that it had to end, 137 for one that would not end
