@@ -48,13 +48,15 @@ fn reference(tables: &[u8], base: u64, va: u64) -> Option<(bool, u64)> {
         // VRAM beyond the tables is zero.
         Some(tables.get(offset..offset + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap_or_default())))
     };
-    let mut table = base;
+    let (mut table, mut is_further) = (base, false);
     for shift in [39, 30, 21] {
         let entry = word(table + ((va >> shift) & 511) * 8)?;
         if entry & 1 == 0 {
             return None;
         }
-        if entry >> 54 & 1 != 0 {
+        // Below a directory with a block fragment, what is no further table is a page.
+        let is_page = if is_further { entry >> 56 & 1 == 0 } else { entry >> 54 & 1 != 0 };
+        if is_page {
             let inside = va & 0x1f_ffff;
             return (shift == 21).then_some((entry & 2 != 0, (entry & 0xffff_ffff_f000) + inside));
         }
@@ -62,6 +64,7 @@ fn reference(tables: &[u8], base: u64, va: u64) -> Option<(bool, u64)> {
             return None;
         }
         table = entry & 0xffff_ffff_ffc0;
+        is_further = shift == 30 && entry >> 59 != 0;
     }
     let entry = word(table + ((va >> 12) & 511) * 8)?;
     (entry & 1 != 0).then_some((entry & 2 != 0, (entry & 0xffff_ffff_f000) + (va & 0xfff)))
