@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Which instructions make a region, and what each of them reads and writes.
 //!
-//! A region has segments, which it does one after the other ([`sequence`]). A segment's scalars come
-//! first, and then strip after strip. So a segment ends before an instruction that would see
+//! A region has segments, which it does one after the other ([`sequence`]). A segment's scalars
+//! come first, and then strip after strip. So a segment ends before an instruction that would see
 //! another order. Such are vector instructions that read a mask as a number which a vector
 //! instruction has written.
 //!
-//! Stores, and scalar instructions that read such a mask or write EXEC, are the segment's *tail*. It
-//! is done behind all strips, in its order. Nothing of the rest may come after a store.
+//! Stores, and scalar instructions that read such a mask or write EXEC, are the segment's *tail*.
+//! It is done behind all strips, in its order. Nothing of the rest may come after a store.
 //!
 //! A loop of one segment without a tail is done strip by strip, all rounds of a chunk at a time.
 //! Others are done round by round.

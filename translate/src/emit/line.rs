@@ -163,8 +163,8 @@ impl Emit {
         }
     }
 
-    /// Stores words from `rax` on: of active lanes, or of all where there are several words. `past`:
-    /// past the caches, of all lanes, to whole vectors.
+    /// Stores words from `rax` on: of active lanes, or of all where there are several words.
+    /// `past`: past the caches, of all lanes, to whole vectors.
     pub(super) fn store_line(&mut self, values: &[Register], offset: i32, past: bool) {
         let offset = i64::from(offset);
         self.past = past;

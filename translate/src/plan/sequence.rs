@@ -3,8 +3,8 @@
 //!
 //! A segment ends where its order would be seen ([`super::order`]). What follows begins another
 //! segment of the same region, which does one after the other. So only an instruction that no
-//! region has ends a region. A loop is one region: its strips do all rounds if the whole loop is
-//! one segment without a tail, and all segments do a round before the next one otherwise.
+//! region has ends a region. A loop is one region. If it is one segment without a tail, its strips
+//! do all rounds. Otherwise all segments do a round before the next one.
 
 use super::order::{Seen, Where};
 use super::{does_nothing, items, Access, Branch, Item, Rounds, Segment, Space};

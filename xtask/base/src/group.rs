@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs a program until it ends, with what it leaves behind.
+//! Runs a program until it ends, and ends its children then.
 //!
 //! Mechanism: the program has a process group of its own. Two threads read what the group writes.
-//! When the program has ended, so has the rest of its group: a child that waits for something would
-//! keep its end of the pipes for ever, and the caller would wait for their ends.
+//! When the program has ended, the rest of its group is killed. A child that waits for something
+//! would keep its end of the pipes for ever, and the caller would wait for their ends.
 //!
 //! Limits: a child that has left the group keeps running. What it writes later is not waited for.
 
