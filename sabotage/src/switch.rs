@@ -211,6 +211,7 @@ switches! {
         ForgetFree = "forget_free": "The module forgets free pages of the GPU.";
         TellFreeLate = "tell_free_late": "The module reports free pages of the GPU late, and calls do not wait for the report.";
         KeepOthers = "keep_others": "Pages that only other processes have mapped are not evicted.";
+        KeptDirectories = "kept_directories": "Processes that have ended stay in /sys/class/kfd/kfd/proc.";
         NearRanges = "near_ranges": "Of ranges that are looked up together, all but the first have the pages one further back.";
     }
 }

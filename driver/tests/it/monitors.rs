@@ -4,11 +4,13 @@
 
 use crate::drm::{Memory, BASE};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::base::addr::{CpuVa, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::drm::RenderFile;
-use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::machine::kfd::{Kfd, Options};
+use vkfd_driver::machine::listing::ProcessFiles;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::seams::gpu::{FaultReason, Share};
 use vkfd_sim::svm::{self, AT};
@@ -133,20 +135,26 @@ fn entries_come_in_any_pieces() {
     assert_eq!(answer[..size_of::<ListHead>()], [0; 16]);
 }
 
-#[test]
-fn queues_have_their_gpu_size_and_type() {
-    let rig = listed(Options::default(), 1);
-    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
-    rig.map(memory).unwrap();
-    let mut args = CreateQueueArgs {
+/// Of a queue in four pages at `VA`.
+fn queue_args() -> CreateQueueArgs {
+    CreateQueueArgs {
         ring_base_address: VA,
         ring_size: 8192,
         read_pointer_address: VA + 3 * PAGE,
         write_pointer_address: VA + 3 * PAGE + 8,
         gpu_id: GPU_ID,
         queue_percentage: 100,
+        queue_type: QUEUE_TYPE_SDMA,
         ..CreateQueueArgs::zeroed()
-    };
+    }
+}
+
+#[test]
+fn queues_have_their_gpu_size_and_type() {
+    let rig = listed(Options::default(), 1);
+    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
+    rig.map(memory).unwrap();
+    let mut args = queue_args();
     for kind in [QUEUE_TYPE_COMPUTE, QUEUE_TYPE_SDMA, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA_XGMI] {
         args.queue_type = kind;
         rig.call(CREATE_QUEUE.0, &mut args).unwrap();
@@ -158,6 +166,56 @@ fn queues_have_their_gpu_size_and_type() {
     assert_eq!(types, [Some("0"), None, Some("0"), Some("3")]);
     assert_eq!((all["queues/3/gpuid"].as_str(), all["queues/3/size"].as_str()), ("5", "8192"));
     assert_eq!(entries_by(&rig, 120), entries_by(&rig, 4096));
+}
+
+/// A host's files about processes: what it finds when it is notified.
+struct Notified {
+    kfd: Arc<Kfd>,
+    found: Mutex<Vec<String>>,
+}
+
+impl ProcessFiles for Notified {
+    fn processes(&self, pid: u32) {
+        let listing = self.kfd.listing();
+        let numbers: Vec<_> = (0..).map_while(|before| listing.of_pid(pid, before)).map(|p| p.number()).collect();
+        self.found.lock().unwrap().push(format!("{numbers:?}"));
+    }
+
+    fn queue(&self, process: u64, queue: u32) {
+        let (listed, _) = self.kfd.listing().from(process).unwrap();
+        let is_there = listed.queue_from(queue).is_some_and(|found| found.number == queue);
+        self.found.lock().unwrap().push(format!("{process}: {queue} {is_there}"));
+    }
+}
+
+#[test]
+fn a_host_with_files_is_notified_of_processes_and_queues() {
+    let rig = Rig::new(Options::default());
+    let kfd = rig.process.kfd();
+    let files = Arc::new(Notified { kfd: kfd.clone(), found: Mutex::default() });
+    let found = || std::mem::take(&mut *files.found.lock().unwrap());
+    kfd.listing().show_in(Some(files.clone()));
+    let own = rig.process.number();
+    rig.process.list().unwrap();
+    rig.process.list().unwrap();
+    assert_eq!(found(), [format!("[{own}]")], "once");
+    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
+    rig.map(memory).unwrap();
+    let mut args = queue_args();
+    rig.call(CREATE_QUEUE.0, &mut args).unwrap();
+    args.ring_base_address = 1;
+    assert!(rig.call(CREATE_QUEUE.0, &mut args).is_err());
+    rig.call(DESTROY_QUEUE.0, &mut DestroyQueueArgs { queue_id: 0, pad: 0 }).unwrap();
+    assert_eq!(found(), [format!("{own}: 0 true"), format!("{own}: 0 false")]);
+    let other = kfd.open(Arc::new(vkfd_sim::SimMm::default())).unwrap();
+    other.list().unwrap();
+    let second = other.number();
+    rig.process.release();
+    rig.process.release();
+    assert_eq!(found(), [format!("[{own}, {second}]"), format!("[{second}]")]);
+    kfd.listing().show_in(None);
+    other.release();
+    assert_eq!(found(), [""; 0], "no more");
 }
 
 fn vram_of_two(switch: Option<Switch>) -> [u64; 2] {
