@@ -10,7 +10,7 @@
 //! The lock (`Rank::Shown`) guards the directories, and is held while they are made and removed.
 //! Removing waits for readers, and a reader takes the locks of the process that it asks. So the
 //! rank is below those, no reader takes this lock, and the driver notifies without locks of its
-//! own.
+//! own. No device is asked under it.
 //!
 //! A file keeps its process. The driver has a process's files removed before it ends the process.
 //! A program that is killed, or executes another one, ends with its last open file.
@@ -20,11 +20,12 @@
 use crate::sabotage::SWITCHES;
 use crate::sysfs::{Directory, Source, Text};
 use core::fmt::Write;
-use kernel::device::Device;
+use kernel::device;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::Arc;
 use vkfd_driver::base::lock_rank::Rank;
+use vkfd_driver::device::Device;
 use vkfd_driver::drm::processes::{self, DirectoryName, OnGpuFact, QueueFact, OF_GPU, OF_QUEUE, PASID};
 use vkfd_driver::machine::kfd::Kfd;
 use vkfd_driver::machine::listing::{self, Listed, QueueFacts};
@@ -73,7 +74,7 @@ struct OfQueue {
 
 impl Source for OnGpu {
     fn write(&self, to: &mut Text) -> Result {
-        let number = processes::on_gpu(&self.process.on_gpu(self.gpu), self.fact).ok_or(ENODEV)?;
+        let number = processes::on_gpu(&*self.process, self.gpu, self.fact).ok_or(ENODEV)?;
         writeln!(to, "{number}").map_err(|_| ENOMEM)
     }
 }
@@ -92,7 +93,7 @@ fn queue(process: &dyn Listed, number: u32) -> Option<QueueFacts> {
 
 impl ProcessFiles {
     /// Makes the directory in that of KFD's `device`, and those of all processes from now on.
-    pub(crate) fn new(kfd: &Arc<Kfd>, device: &Device) -> Result<Self> {
+    pub(crate) fn new(kfd: &Arc<Kfd>, device: &device::Device) -> Result<Self> {
         let root = Some(Directory::in_device(device, c"proc")?);
         let directories = Mutex::new(Rank::Shown, Directories { made: KVec::new(), root })?;
         let shown = Arc::new(Shown { kfd: kfd.clone(), directories }, GFP_KERNEL)?;
@@ -186,7 +187,7 @@ impl Made {
         let mut this = Self { process, name, each_queue: KVec::new(), parts: KVec::new(), top };
         this.top.file(c"pasid", Text::new(format_args!("{PASID}"))?)?;
         for device in kfd.devices() {
-            this.add_gpu(device.index(), device.id())?;
+            this.add_gpu(device)?;
         }
         // The last: queues are looked for in it.
         let queues = this.top.directory(c"queues")?;
@@ -199,11 +200,11 @@ impl Made {
         Ok(this)
     }
 
-    fn add_gpu(&mut self, gpu: usize, id: u32) -> Result {
-        let facts = self.process.on_gpu(gpu);
+    fn add_gpu(&mut self, device: &Device) -> Result {
+        let (gpu, id) = (device.index(), device.id());
         let mut open = None;
         for file in OF_GPU {
-            if processes::on_gpu(&facts, file.fact).is_none() {
+            if !processes::has_on_gpu(&*self.process, device, file.fact) {
                 continue;
             }
             let source = OnGpu { process: self.process.clone(), gpu, fact: file.fact };

@@ -109,7 +109,7 @@ switches! {
         Lenient = "lenient": "A strict GPU does what others do.";
         OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
-        WorkOfAll = "work_of_all": "The time of each address space's kernels is that of all kernels of the GPU.";
+        WorkOfAll = "work_of_all": "The time and the waves of each address space's kernels are those of all kernels of the GPU.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.

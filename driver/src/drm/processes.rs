@@ -12,12 +12,13 @@
 //! As in Linux 7.3, `pasid` is 0: an address space has one for each GPU. A second process of
 //! the same PID is a directory `context_N` in the first one's.
 //!
-//! Limits: there is no `cu_occupancy`, because the GPU does not count the waves of a process. There
-//! is no `sdma_GPUID` where the GPU does not count the time of copies.
+//! Limits: there is no `sdma_GPUID` where the GPU does not count the time of copies, and no
+//! `cu_occupancy` where it does not count waves.
 
 use super::{Argument, Caller};
 use crate::base::addr::CpuVa;
 use crate::base::errno::{Errno, Result};
+use crate::device::Device;
 use crate::machine::kfd::Kfd;
 use crate::machine::listing::{Listed, OnGpu, QueueFacts};
 use core::ffi::CStr;
@@ -28,7 +29,7 @@ use vkfd_uapi::pod::Pod;
 /// Entries of a process: `pasid`, and the directory of queues.
 const FIXED: u32 = 2;
 /// Entries of each GPU.
-const EACH: u32 = 6;
+const EACH: u32 = 7;
 /// Entries of each queue.
 const EACH_QUEUE: u32 = 3;
 /// Bytes that an entry has at most.
@@ -46,6 +47,8 @@ pub enum OnGpuFact {
     Copies,
     /// Milliseconds in which its queues were stopped.
     Stopped,
+    /// Compute units that its waves would fill.
+    Units,
     /// Faults on SVM memory.
     Faults,
     /// Pages of SVM memory that came to the GPU.
@@ -76,18 +79,37 @@ pub const OF_GPU: [GpuFile; EACH as usize] = [
     GpuFile::new(None, c"vram", OnGpuFact::Vram),
     GpuFile::new(None, c"sdma", OnGpuFact::Copies),
     GpuFile::new(Some(c"stats"), c"evicted_ms", OnGpuFact::Stopped),
+    GpuFile::new(Some(c"stats"), c"cu_occupancy", OnGpuFact::Units),
     GpuFile::new(Some(c"counters"), c"faults", OnGpuFact::Faults),
     GpuFile::new(Some(c"counters"), c"page_in", OnGpuFact::PagesIn),
     GpuFile::new(Some(c"counters"), c"page_out", OnGpuFact::PagesOut),
 ];
 
-/// The number of a file; nothing where there is no such file, which does not change.
-pub fn on_gpu(facts: &OnGpu, fact: OnGpuFact) -> Option<u64> {
+/// The number of a process's file about GPU number `gpu`; nothing where there is no such file,
+/// which does not change.
+pub fn on_gpu(process: &dyn Listed, gpu: usize, fact: OnGpuFact) -> Option<u64> {
+    match fact {
+        OnGpuFact::Units => process.occupied(gpu),
+        _ => known(&process.on_gpu(gpu), fact),
+    }
+}
+
+/// Whether a process has that file of a GPU. Asks no device.
+pub fn has_on_gpu(process: &dyn Listed, device: &Device, fact: OnGpuFact) -> bool {
+    match fact {
+        OnGpuFact::Units => device.counts_waves(),
+        _ => known(&process.on_gpu(device.index()), fact).is_some(),
+    }
+}
+
+/// The number that is among these facts.
+fn known(facts: &OnGpu, fact: OnGpuFact) -> Option<u64> {
     let svm = |which: usize| facts.svm.and_then(|counts| counts.get(which).copied());
     match fact {
         OnGpuFact::Vram => Some(facts.vram),
         OnGpuFact::Copies => facts.work.map(|work| work.copies / 1000),
         OnGpuFact::Stopped => Some(u64::try_from(facts.stopped.as_millis()).unwrap_or(u64::MAX)),
+        OnGpuFact::Units => None,
         OnGpuFact::Faults => svm(0),
         OnGpuFact::PagesIn => svm(1),
         OnGpuFact::PagesOut => svm(2),
@@ -192,10 +214,22 @@ impl Room<'_> {
     }
 }
 
+/// A process, and a GPU by its number and identifier.
+struct ProcessOnGpu<'a> {
+    process: &'a dyn Listed,
+    gpu: usize,
+    id: u32,
+    facts: OnGpu,
+}
+
 /// Entry number `entry` of a GPU. Nothing if it has none of that number; false without room for it.
-fn of_gpu(room: &mut Room<'_>, place: &Place, id: u32, facts: &OnGpu, entry: u32) -> Result<bool> {
+fn of_gpu(room: &mut Room<'_>, place: &Place, on: &ProcessOnGpu<'_>, entry: u32) -> Result<bool> {
     let Some(file) = OF_GPU.get(entry as usize) else { return Ok(true) };
-    let Some(number) = on_gpu(facts, file.fact) else { return Ok(true) };
+    let number = match file.fact {
+        OnGpuFact::Units => on.process.occupied(on.gpu),
+        fact => known(&on.facts, fact),
+    };
+    let (Some(number), id) = (number, on.id) else { return Ok(true) };
     let name = word(file.name);
     match file.directory.map(word) {
         None => room.put(place, format_args!("{name}_{id}"), format_args!("{number}\n")),
@@ -218,9 +252,10 @@ fn of_process(kfd: &Kfd, room: &mut Room<'_>, place: &Place, process: &dyn Liste
     for device in kfd.devices() {
         let next = first.saturating_add(EACH);
         if from < next {
-            let facts = process.on_gpu(device.index());
+            let (gpu, id) = (device.index(), device.id());
+            let on = ProcessOnGpu { process, gpu, id, facts: process.on_gpu(gpu) };
             for entry in from.max(first)..next {
-                if !of_gpu(room, place, device.id(), &facts, entry.saturating_sub(first))? {
+                if !of_gpu(room, place, &on, entry.saturating_sub(first))? {
                     return Ok(Some(entry));
                 }
             }

@@ -63,6 +63,8 @@ pub trait Listed: Send + Sync {
     fn pid(&self) -> u32;
     /// Of GPU number `gpu`. O(buffer objects and blocks of SVM memory).
     fn on_gpu(&self, gpu: usize) -> OnGpu;
+    /// Compute units of GPU number `gpu` that its waves would fill; none where nobody counts them.
+    fn occupied(&self, gpu: usize) -> Option<u64>;
     /// The first queue from number `number` on.
     fn queue_from(&self, number: u32) -> Option<QueueFacts>;
 }
@@ -217,6 +219,9 @@ mod tests {
         }
         fn on_gpu(&self, _: usize) -> OnGpu {
             OnGpu::default()
+        }
+        fn occupied(&self, _: usize) -> Option<u64> {
+            None
         }
         fn queue_from(&self, _: u32) -> Option<QueueFacts> {
             None

@@ -101,6 +101,7 @@ fn a_process_is_listed_until_it_ends() {
         "pasid",
         "queues/",
         "sdma_5",
+        "stats_5/cu_occupancy",
         "stats_5/evicted_ms",
         "vram_5",
     ];
@@ -109,10 +110,10 @@ fn a_process_is_listed_until_it_ends() {
     // A second one of the same PID.
     let other = rig.process.kfd().open(std::sync::Arc::new(vkfd_sim::SimMm::default())).unwrap();
     other.list().unwrap();
-    assert_eq!(entries(&rig).len(), 16);
+    assert_eq!(entries(&rig).len(), 18);
     assert_eq!(entries(&rig)["context_0/vram_5"], "0\n");
     other.release();
-    assert_eq!(entries(&rig).len(), 8);
+    assert_eq!(entries(&rig).len(), 9);
     assert!(rig.close().is_ok(), "the list keeps nothing");
     assert_eq!(entries(&rig), BTreeMap::new());
     // One that has ended does not come back.
@@ -124,7 +125,7 @@ fn a_process_is_listed_until_it_ends() {
 fn entries_come_in_any_pieces() {
     let rig = listed(Options::default(), 3);
     let whole = entries_by(&rig, 12 << 10);
-    assert_eq!(whole.len(), 2 + 3 * 6);
+    assert_eq!(whole.len(), 2 + 3 * 7);
     for room in [112, 113, 150, 200, 333] {
         assert_eq!(entries_by(&rig, room), whole, "{room} bytes at a time");
     }
@@ -338,6 +339,20 @@ fn an_open_render_node_has_the_memory_and_the_time_of_its_process() {
     let cut = ask(&rig, &file, INFO_FDINFO, [0; 4], 14).unwrap();
     assert!(u32::from_ne_bytes(cut[..4].try_into().unwrap()) > 200);
     assert_eq!(&cut[4..], b"drm-driver");
+}
+
+#[test]
+fn waves_count_in_units_that_they_would_fill() {
+    let rig = listed(Options::default(), 1);
+    // gfx900 has 40 waves on a unit.
+    for (waves, units) in [(0, 0), (1, 1), (40, 1), (41, 2), (2560, 64)] {
+        rig.gpu.waves.store(waves, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(number(&rig, "stats_5/cu_occupancy"), units, "{waves} waves");
+    }
+    let rig = Rig::with_vms(Options::default(), 1, 2048, 0);
+    rig.gpu.waves.store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(rig.process.occupied(0), Some(0), "without a VM");
+    assert_eq!(rig.process.occupied(1), None, "there is no such GPU");
 }
 
 #[test]

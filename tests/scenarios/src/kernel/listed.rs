@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use vkfd_client::{AllocOptions, Client, CopyQueue, GpuId};
+use vkfd_client::{AllocOptions, Buffer, Client, ClientError, CopyQueue, GpuId};
 
 use super::client_process::{ClientProcess, Scenario};
 use super::hostile::device;
+use crate::stir::Stirrer;
 use crate::verdict::Stop;
 
 const LIST: &str = "/sys/class/kfd/kfd/proc";
@@ -46,6 +47,12 @@ fn number(files: &BTreeMap<String, String>, path: &str) -> Result<u64, Stop> {
         Ok(number) => Ok(number),
         Err(_) => bail!("{path}: {text:?}"),
     }
+}
+
+/// Compute units that a process's waves would fill, where the GPU counts them.
+fn units(pid: u32, gpu: u32) -> Result<Option<u64>, Stop> {
+    let (files, path) = (files(&of(pid))?, format!("stats_{gpu}/cu_occupancy"));
+    files.contains_key(&path).then(|| number(&files, &path)).transpose()
 }
 
 fn queues(pid: u32) -> Result<Vec<PathBuf>, Stop> {
@@ -97,8 +104,18 @@ pub(super) fn while_it_is_open() -> Result<(), Stop> {
         ensure!(size >= 4096 && size.is_power_of_two(), "{}: {size}", queue.display());
     }
 
+    ensure!(units(pid, gpu)?.is_none_or(|units| units == 0), "no kernel runs: {now:?}");
+    client.tell("compute")?;
+    if client.expect("computing")? == "yes" {
+        let start = Instant::now();
+        while units(pid, gpu)? == Some(0) {
+            ensure!(start.elapsed() < PATIENCE, "a kernel that runs fills no part of a unit");
+        }
+    }
+
     client.tell("rest")?;
     client.expect("rested")?;
+    ensure!(units(pid, gpu)?.is_none_or(|units| units == 0), "no kernel runs any more");
     ensure_eq!(queues(pid)?.len(), 1, "queues, one of which has ended");
     ensure_eq!(number(&files(&of(pid))?, &vram)?, number(&begun, &vram)?, "VRAM after it was given back");
 
@@ -120,7 +137,8 @@ pub(super) fn while_it_is_open_role(scenario: &mut Scenario) -> Result<(), Stop>
     let gpu = client.gpus()[0].id;
     let (buffer, queue, second) = work(&client, gpu)?;
     scenario.say(&format!("worked {}", gpu.0))?;
-    scenario.await_order("rest")?;
+    scenario.await_order("compute")?;
+    compute(scenario, &client, gpu, &buffer)?;
     drop((queue, buffer));
     scenario.say("rested")?;
     scenario.await_order("fork")?;
@@ -145,11 +163,38 @@ pub(super) fn while_it_is_open_role(scenario: &mut Scenario) -> Result<(), Stop>
 }
 
 /// Some VRAM, and two queues, of which the first has written to it.
-fn work(client: &Client, gpu: GpuId) -> Result<(vkfd_client::Buffer, CopyQueue, CopyQueue), Stop> {
+fn work(client: &Client, gpu: GpuId) -> Result<(Buffer, CopyQueue, CopyQueue), Stop> {
     let buffer = client.alloc(&AllocOptions::vram(gpu, BYTES))?;
     let mut queue = CopyQueue::new(client, gpu)?;
     queue.fill(buffer.gpu_va(), 7, buffer.len())?.submit()?.wait(PATIENCE)?;
     Ok((buffer, queue, CopyQueue::new(client, gpu)?))
+}
+
+/// Has kernels run until the next order, if there is one for that GPU.
+fn compute(scenario: &mut Scenario, client: &Client, gpu: GpuId, buffer: &Buffer) -> Result<(), Stop> {
+    let mut stirrer = match Stirrer::new(client, gpu) {
+        Err(ClientError::Unsupported(_)) => {
+            scenario.say("computing no")?;
+            return scenario.await_order("rest");
+        }
+        made => made?,
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let kernels = scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                stirrer.stir(buffer.gpu_va(), buffer.len() / 4, 4)?;
+            }
+            Ok::<(), ClientError>(())
+        });
+        let rest = scenario.say("computing yes").and_then(|()| scenario.await_order("rest"));
+        stop.store(true, Relaxed);
+        match kernels.join() {
+            Ok(ended) => ended?,
+            Err(_) => bail!("the thread with the kernels has panicked"),
+        }
+        rest
+    })
 }
 
 /// Readers of the files of a process that is being killed read numbers, or that it has gone.
