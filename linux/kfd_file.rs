@@ -36,6 +36,7 @@ impl CharDevice for KfdFile {
     fn open(machine: &Arc<Machine>) -> Result<Self> {
         let memory = ProcessMemory::current(machine.memories.clone())?;
         let opened = Arc::new(machine.processes.open(&machine.kfd, memory)?, GFP_KERNEL)?;
+        opened.list()?;
         let process = KBox::pin_init(kernel::new_spinlock!(opened), GFP_KERNEL)?;
         Ok(Self { machine: machine.clone(), process })
     }
@@ -79,6 +80,7 @@ impl KfdFile {
         }
         let memory = ProcessMemory::current(self.machine.memories.clone())?;
         let new = Arc::new(Opened::apart(&self.machine.kfd, memory)?, GFP_KERNEL)?;
+        new.list()?;
         let mut current = self.process.lock();
         if current.is_apart() {
             drop(current);

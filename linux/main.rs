@@ -11,6 +11,7 @@
 //! | `kfd_file`, `processes`, `render_file`, `mapping` | `/dev/kfd`, `/dev/dri/{renderD,card}*` and what is mapped through them |
 //! | `files` | the seam to files that calls give to their callers: buffers, SMI events |
 //! | `topology`, `gpu_device` | what is there, in sysfs |
+//! | `process_files` | processes, in sysfs |
 //! | `sabotage` | what is broken on purpose, by the parameter of that name |
 //! | `machine` | all of it together |
 //!
@@ -39,6 +40,7 @@ mod mapping;
 mod migrate;
 mod pci_driver;
 mod pin;
+mod process_files;
 mod processes;
 mod render_file;
 mod sabotage;
@@ -52,6 +54,7 @@ use crate::gpu_device::GpuDevice;
 use crate::kfd_file::KfdFile;
 use crate::machine::{Machine, Place};
 use crate::pci_driver::Gpus;
+use crate::process_files::ProcessFiles;
 use crate::processes::Processes;
 use crate::render_file::RenderNode;
 use crate::topology::Topology;
@@ -117,6 +120,7 @@ module! {
 
 /// The module. The fields go in this order.
 struct Vkfd {
+    _process_files: ProcessFiles,
     _topology: Topology,
     _kfd: Pin<KBox<Registration<KfdFile>>>,
     _machine: Arc<Machine>,
@@ -207,8 +211,16 @@ impl kernel::Module for Vkfd {
         for Place { gpu, device, .. } in machine.gpus.iter() {
             topology.add(device.device(), gpu.properties())?;
         }
+        let process_files = ProcessFiles::new(&kfd, node.device())?;
         found.connect(&kfd);
         pr_info!("{} GPUs\n", machine.gpus.len());
-        Ok(Self { _topology: topology, _kfd: node, _machine: machine, _gpus: found, _system: system })
+        Ok(Self {
+            _process_files: process_files,
+            _topology: topology,
+            _kfd: node,
+            _machine: machine,
+            _gpus: found,
+            _system: system,
+        })
     }
 }

@@ -62,6 +62,10 @@ impl drm::Caller for Current {
     fn write(&self, to: CpuVa, from: &[u8]) -> errno::Result {
         Ok(slice(to, from.len()).writer().write_slice(from)?)
     }
+
+    fn sees_others(&self) -> bool {
+        false
+    }
 }
 
 fn slice(at: CpuVa, bytes: usize) -> UserSlice {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Directories in sysfs with files whose text does not change.
+//! Directories in sysfs with files to read.
 //!
-//! A [`Directory`] is a kobject. Its files show the text they were made with. Dropping it removes
-//! it, with its files, and waits for readers. A directory in it must be dropped before.
-//! [`Directory`] does not check that; owners guarantee it by the order of their fields.
+//! A [`Directory`] is a kobject. Its files show the text they were made with, or one that a
+//! [`Source`] makes whenever somebody reads. Dropping a directory removes it, with its files, and
+//! waits for readers. So a thread that drops one must hold no lock that a source takes. A directory
+//! in it must be dropped before. [`Directory`] does not check that; owners guarantee it by the
+//! order of their fields.
 //!
 //! Nothing here depends on the rest of this module's crate.
 //!
@@ -18,6 +20,7 @@ use kernel::device::Device;
 use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::str::CString;
 use kernel::types::Opaque;
 
 unsafe extern "C" {
@@ -51,9 +54,22 @@ impl Text {
     }
 }
 
+/// What makes a file's text.
+pub(crate) trait Source: Send + Sync {
+    /// Writes the text, as it is now.
+    fn write(&self, to: &mut Text) -> Result;
+}
+
+/// What a file shows.
+enum Content {
+    Text(Text),
+    Source(KBox<dyn Source>),
+}
+
 #[pin_data]
 struct File {
-    text: Text,
+    content: Content,
+    _name: CString,
     #[pin]
     attribute: Opaque<bindings::attribute>,
     #[pin]
@@ -110,7 +126,7 @@ impl Directory {
 
     /// A directory in this one that has a number for a name.
     pub(crate) fn numbered(&self, number: usize) -> Result<Self> {
-        let name = kernel::str::CString::try_from_fmt(fmt!("{number}"))?;
+        let name = CString::try_from_fmt(fmt!("{number}"))?;
         self.directory(&name)
     }
 
@@ -143,17 +159,29 @@ impl Directory {
     }
 
     /// Adds a file.
-    pub(crate) fn file(&mut self, name: &'static CStr, text: Text) -> Result {
+    pub(crate) fn file(&mut self, name: &CStr, text: Text) -> Result {
+        self.show(name, Content::Text(text))
+    }
+
+    /// Adds a file whose text is made when it is read.
+    pub(crate) fn source(&mut self, name: &CStr, source: impl Source + 'static) -> Result {
+        self.show(name, Content::Source(KBox::new(source, GFP_KERNEL)?))
+    }
+
+    fn show(&mut self, name: &CStr, content: Content) -> Result {
         self.files.reserve(1, GFP_KERNEL)?;
+        let name = CString::try_from(name)?;
+        let pointer = name.as_char_ptr();
         let file = KBox::pin_init(
             pin_init!(File {
-                text,
+                content,
+                _name: name,
                 attribute <- Opaque::ffi_init(move |slot: *mut bindings::attribute| {
-                    // SAFETY: valid for writes; the name is a constant.
+                    // SAFETY: valid for writes; the name is the file's own, as long as it is there.
                     unsafe {
                         slot.write_bytes(0, 1);
                         vkfd_attribute_init(slot);
-                        (*slot).name = name.as_char_ptr();
+                        (*slot).name = pointer;
                         (*slot).mode = 0o444;
                     }
                 }),
@@ -188,14 +216,21 @@ impl Drop for Directory {
 ///
 /// Called by sysfs for a file of a `Directory`, with a page to write to.
 unsafe extern "C" fn show(_: *mut bindings::kobject, attribute: *mut bindings::attribute, page: *mut c_char) -> isize {
-    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown. The text is
-    // shorter than a page.
-    unsafe {
-        let attribute: *mut Opaque<bindings::attribute> = attribute.cast();
-        let text = &(*kernel::container_of!(attribute, File, attribute)).text.0;
-        core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
-        text.len() as isize
-    }
+    let attribute: *mut Opaque<bindings::attribute> = attribute.cast();
+    // SAFETY: the attribute is that of a `File`, which is there as long as it is shown.
+    let content = unsafe { &(*kernel::container_of!(attribute, File, attribute)).content };
+    let mut made = Text::default();
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Source(source) => match source.write(&mut made) {
+            Ok(()) => &made,
+            Err(error) => return error.to_errno() as isize,
+        },
+    };
+    let text = text.bytes();
+    // SAFETY: the text is shorter than a page.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len()) };
+    text.len() as isize
 }
 
 /// # Safety

@@ -180,6 +180,7 @@ impl Executor {
                     .map_err(|_| Errno::EINVAL)?;
             }
             Command::Clock => return Ok(vkfd_gpu::clock()),
+            Command::Waves { vmid } => return Ok(gpu.waves_of(self.vmid(vmid)?)),
             Command::Work => {
                 let vkfd_gpu::Work { nanoseconds, now } = gpu.work();
                 return Ok(work_word(Work { nanoseconds, now }));

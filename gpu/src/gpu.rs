@@ -222,6 +222,7 @@ impl Gpu {
             doorbell: config.doorbell,
             enabled: AtomicBool::new(config.enabled),
             removed: AtomicBool::new(false),
+            launch: Mutex::default(),
         };
         // Held over the start, so that an interrupt of the new thread finds the queue in the table.
         let mut queues = lock(&self.queues);
@@ -285,6 +286,14 @@ impl Gpu {
             (if all { self.shared.busy.work() } else { state.busy.work() }, state.copying.nanoseconds())
         };
         self.vmid(vmid).map_or((Work::default(), 0), work)
+    }
+
+    /// How many waves of one VMID's kernels have begun and not ended.
+    pub fn waves_of(&self, vmid: Vmid) -> u64 {
+        let all = self.shared.sabotage.has(Switch::WorkOfAll);
+        let queues = lock(&self.queues);
+        let own = queues.values().filter(|queue| all || queue.control.vmid == vmid);
+        own.map(|queue| queue.control.waves()).sum()
     }
 
     /// What its kernels have cost.

@@ -368,6 +368,10 @@ impl seam::Gpu for HostGpu {
         Some(seam::Share { kernels: work.nanoseconds, copies })
     }
 
+    fn waves_of(&self, vmid: Vmid) -> Option<u64> {
+        Some(self.gpu.waves_of(vkfd_gpu::Vmid(vmid.number())))
+    }
+
     fn vram_mmap_offset(&self) -> Option<u64> {
         self.file.as_ref().map(|_| self.gpu.vram().start())
     }

@@ -109,7 +109,7 @@ switches! {
         Lenient = "lenient": "A strict GPU does what others do.";
         OtherUnits = "other_units": "Waves are on the compute units of a Vega 10, whatever the GPU has.";
         UsualOrder = "usual_order": "Waves run in the usual order, whatever was asked for.";
-        WorkOfAll = "work_of_all": "The time of each address space's kernels is that of all kernels of the GPU.";
+        WorkOfAll = "work_of_all": "The time and the waves of each address space's kernels are those of all kernels of the GPU.";
         KeptObjects = "kept_objects": "The profile keeps the kernel objects of address spaces that have ended.";
     }
     /// One fast engine. A GPU passes its switches on to its engines.
@@ -212,6 +212,7 @@ switches! {
         ForgetFree = "forget_free": "The module forgets free pages of the GPU.";
         TellFreeLate = "tell_free_late": "The module reports free pages of the GPU late, and calls do not wait for the report.";
         KeepOthers = "keep_others": "Pages that only other processes have mapped are not evicted.";
+        KeptDirectories = "kept_directories": "Processes that have ended stay in /sys/class/kfd/kfd/proc.";
         NearRanges = "near_ranges": "Of ranges that are looked up together, all but the first have the pages one further back.";
     }
 }

@@ -2,9 +2,9 @@
 //! Commands: what the driver asks of the device, and how that is written into a mailbox.
 //!
 //! The first word says which, the others are its arguments. A device answers each with 0 or an
-//! errno, and a value, which [`Command::Clock`] and [`Command::Work`] have. Each answer means
-//! "done": after [`Command::SetVmid`] with a suspended state, [`Command::FlushTlb`] and
-//! [`Command::RemoveQueue`] no access that they end is in flight.
+//! errno, and a value, which [`Command::Clock`], [`Command::Work`] and [`Command::Waves`] have.
+//! Each answer means "done": after [`Command::SetVmid`] with a suspended state,
+//! [`Command::FlushTlb`] and [`Command::RemoveQueue`] no access that they end is in flight.
 
 use crate::vmid::VmidState;
 use vkfd_driver::base::addr::{GpuVa, PhysAddr, VramOffset};
@@ -97,6 +97,8 @@ pub enum Command {
     Clock,
     /// Reads how much the GPU has worked, as [`work_word`] has it.
     Work,
+    /// Reads how many waves an address space's kernels have on the GPU.
+    Waves { vmid: Vmid },
 }
 
 const ATTACH: u64 = 1;
@@ -109,6 +111,7 @@ const REMOVE_QUEUE: u64 = 7;
 const CLEAR: u64 = 8;
 const CLOCK: u64 = 9;
 const WORK: u64 = 10;
+const WAVES: u64 = 11;
 
 const SDMA: u64 = 0;
 const AQL: u64 = 1;
@@ -160,6 +163,7 @@ impl Command {
             Self::Clear { at, bytes } => words(CLEAR, [at.0, bytes]),
             Self::Clock => words(CLOCK, []),
             Self::Work => words(WORK, []),
+            Self::Waves { vmid } => words(WAVES, [vmid.0.into()]),
         }
     }
 
@@ -193,6 +197,7 @@ impl Command {
             CLEAR => Self::Clear { at: VramOffset(a), bytes: b },
             CLOCK => Self::Clock,
             WORK => Self::Work,
+            WAVES => Self::Waves { vmid: Vmid(number(a)?) },
             _ => return None,
         })
     }
@@ -228,6 +233,7 @@ mod tests {
             Command::Clear { at: VramOffset(3), bytes: 4 },
             Command::Clock,
             Command::Work,
+            Command::Waves { vmid: Vmid(3) },
         ];
         for command in all {
             assert_eq!(Command::decode(&command.encode()), Some(command));
@@ -247,7 +253,7 @@ mod tests {
     fn nonsense_is_no_command() {
         let bad = |command, arguments: [u64; 4]| Command::decode(&words(command, arguments));
         assert_eq!(bad(0, [0; 4]), None);
-        assert_eq!(bad(WORK + 1, [0; 4]), None);
+        assert_eq!(bad(WAVES + 1, [0; 4]), None);
         assert_eq!(bad(SET_VMID, [1 << 32, 0, 0, 0]), None);
         assert_eq!(bad(FAULT_DONE, [0, 0, 2, 0]), None);
         assert_eq!(bad(ADD_QUEUE, [0, 0, 3, 0]), None);

@@ -57,6 +57,12 @@ fn monitors_see_the_processes_of_others() {
     assert_eq!(queue, [19201, 65536, 1]);
     assert_eq!(number(&stand, &of(&pids[1], "queues/1/type")), 0);
     assert_eq!(number(&stand, &of(&pids[0], &format!("stats_{GPU}/evicted_ms"))), 0);
+    let units = |who: usize| number(&stand, &of(&pids[who], &format!("stats_{GPU}/cu_occupancy")));
+    let begun = Instant::now();
+    while units(1) == 0 {
+        assert!(begun.elapsed() < SOON, "a kernel that runs fills no part of a unit");
+    }
+    assert_eq!([0, 1].map(units), [0, 1], "each has its own waves");
     // The machine has no SVM.
     assert!(!names(&stand, "", &of(&pids[0], "")).iter().any(|name| name.starts_with("counters_")));
     // The control.

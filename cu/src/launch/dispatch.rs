@@ -290,6 +290,13 @@ impl Dispatch {
         self.stopped.load(Relaxed)
     }
 
+    /// How many waves the groups have that have begun and not ended.
+    pub fn waves(&self) -> u64 {
+        let state = self.state();
+        let groups = state.running.saturating_add(state.parked.len() as u64);
+        groups.saturating_mul(self.launch.group_waves().into())
+    }
+
     /// How many groups could run now that do not: 0, 1, or more.
     pub fn idle_groups(&self) -> usize {
         let state = self.state();

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! Open       the Linux host's processes by address space; held over opening one
+//! Shown      the Linux host's files about processes; held over making and removing them
 //! Listing    the processes and render nodes that monitors are shown
 //! Gem        a render file's objects and their mappings
 //! Process    handles, GPU address reservations, queues, accounting of one process
@@ -35,6 +36,7 @@
 #[allow(missing_docs)] // the module documentation is the table
 pub enum Rank {
     Open,
+    Shown,
     Listing,
     Gem,
     Process,
@@ -53,8 +55,9 @@ pub enum Rank {
 }
 
 impl Rank {
-    const ALL: [Rank; 16] = [
+    const ALL: [Rank; 17] = [
         Rank::Open,
+        Rank::Shown,
         Rank::Listing,
         Rank::Gem,
         Rank::Process,

@@ -114,6 +114,8 @@ pub(crate) fn create_queue(process: &Arc<Process>, args: &mut abi::CreateQueueAr
             let queue =
                 Queue { vm, hw, kind, doorbell, ring, ring_bytes, state: State::Running, gws: false, _share: share };
             inner.queues.queues.fill(number, queue);
+            drop(inner);
+            process.kfd().listing().queue_changed(process.number(), number);
             args.queue_id = number;
             args.doorbell_offset = offset | spec.doorbell;
             Ok(())
@@ -148,6 +150,7 @@ fn check_mapped(process: &Arc<Process>, gpu: usize, va: u64, bytes: u64) -> Resu
 /// Ends a queue. EINVAL when there is none.
 pub(crate) fn destroy_queue(process: &Process, number: u32) -> Result {
     let queue = process.lock().queues.queues.remove(number).ok_or(Errno::EINVAL)?;
+    process.kfd().listing().queue_changed(process.number(), number);
     queue.vm.gpu().remove_queue(queue.hw);
     let mut inner = process.lock();
     if let Some(doorbells) = inner.queues.doorbells.get_mut(queue.vm.gpu_index()) {

@@ -140,6 +140,11 @@ impl Device {
         self.load.percent(crate::os::now().0, self.gpu.work().nanoseconds)
     }
 
+    /// Whether a process's waves are counted. AMD's driver does that on all families but gfx10.
+    pub fn counts_waves(&self) -> bool {
+        self.properties().gfx_target_version / 10_000 != 10 && self.gpu.waves_of(Vmid(0)).is_some()
+    }
+
     /// The readers of its events.
     pub const fn smi(&self) -> &smi::Clients {
         &self.smi

@@ -68,7 +68,7 @@ impl RenderFile {
     }
 
     /// The answer to [`INFO_FDINFO`](vkfd_uapi::drm::INFO_FDINFO). ENOENT for a process that has no
-    /// node of this GPU open.
+    /// node of this GPU open, and for one that the caller may not ask for.
     pub(super) fn answer_fdinfo(
         &self,
         caller: &dyn Caller,
@@ -82,9 +82,11 @@ impl RenderFile {
         let listing = self.kfd.listing();
         let written = if pid == 0 {
             self.fdinfo(bound, &mut text)
+        } else if !caller.sees_others() {
+            return Err(Errno::ENOENT.into());
         } else {
             let client = listing.client(pid, self.index)?;
-            let facts = listing.of_pid(pid).map_or(OnGpu::default(), |process| process.on_gpu(self.index));
+            let facts = listing.of_pid(pid, 0).map_or(OnGpu::default(), |process| process.on_gpu(self.index));
             // Another process's objects are not looked at: on a machine that programs share there
             // are none.
             lines(client, [0; 3], &facts, &mut text)

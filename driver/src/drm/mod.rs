@@ -8,7 +8,7 @@
 pub mod binding;
 mod fdinfo;
 mod gem;
-mod processes;
+pub mod processes;
 pub mod usage;
 
 use self::gem::Objects;
@@ -68,6 +68,12 @@ pub trait Caller {
     /// # Errors
     /// EFAULT.
     fn write(&self, to: CpuVa, from: &[u8]) -> Result;
+
+    /// Whether it may ask for the lines of other processes' render nodes. A kernel has files of
+    /// them, and rights for those.
+    fn sees_others(&self) -> bool {
+        true
+    }
 }
 
 /// A structure of the caller.

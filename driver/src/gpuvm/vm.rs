@@ -94,6 +94,11 @@ impl Vm {
         Some(Share { kernels, copies })
     }
 
+    /// How many waves it has on the GPU; `None` for a GPU that does not count them.
+    pub fn waves(&self) -> Option<u64> {
+        self.gpu().waves_of(self.vmid)
+    }
+
     /// The process's doorbells on this GPU.
     pub const fn doorbells(&self) -> &Arc<dyn DmaMemory> {
         &self.doorbells

@@ -5,8 +5,12 @@
 //! long as it is open. The machine is below processes and knows them as [`Listed`]. Facts are made
 //! when somebody asks.
 //!
-//! Two locks of rank `Listing` guard the lists, and are never held together, nor over a question to
-//! a process. Both lists are in the order of their numbers, which only grow.
+//! A host may have files about processes ([`ProcessFiles`]). It is notified when a process or a
+//! queue has come or gone.
+//!
+//! Three locks of rank `Listing` guard the lists and the host's files. They are never held
+//! together, nor over a question to a process or a notification. Both lists are in the order of
+//! their numbers, which only grow.
 //!
 //! Limits: processes in another PID namespace have the numbers that this one sees.
 
@@ -59,8 +63,22 @@ pub trait Listed: Send + Sync {
     fn pid(&self) -> u32;
     /// Of GPU number `gpu`. O(buffer objects and blocks of SVM memory).
     fn on_gpu(&self, gpu: usize) -> OnGpu;
+    /// Compute units of GPU number `gpu` that its waves would fill; none where nobody counts them.
+    fn occupied(&self, gpu: usize) -> Option<u64>;
     /// The first queue from number `number` on.
     fn queue_from(&self, number: u32) -> Option<QueueFacts>;
+}
+
+/// A host's files about processes: of those that are listed, as long as they are.
+///
+/// The driver calls without locks of its own. So two notifications may come in another order than
+/// their events, and the host asks the listing for the present state.
+pub trait ProcessFiles: Send + Sync {
+    /// A process with this PID has come or gone. One that has gone is not asked any more when this
+    /// returns.
+    fn processes(&self, pid: u32);
+    /// The process with number `process` has a queue more or less: number `queue`.
+    fn queue(&self, process: u64, queue: u32);
 }
 
 /// An open render node.
@@ -78,6 +96,7 @@ pub struct Client {
 pub struct Listing {
     processes: Mutex<Vec<Arc<dyn Listed>>>,
     clients: Mutex<Vec<Client>>,
+    files: Mutex<Option<Arc<dyn ProcessFiles>>>,
     next_client: AtomicU64,
 }
 
@@ -87,13 +106,32 @@ impl Listing {
         Ok(Self {
             processes: Mutex::new(Rank::Listing, Vec::new())?,
             clients: Mutex::new(Rank::Listing, Vec::new())?,
+            files: Mutex::new(Rank::Listing, None)?,
             next_client: AtomicU64::new(1),
         })
     }
 
+    /// From now on the driver notifies these files, or none. The host itself makes those of
+    /// processes that are listed already.
+    pub fn show_in(&self, files: Option<Arc<dyn ProcessFiles>>) {
+        let before = core::mem::replace(&mut *self.files.lock(), files);
+        drop(before); // without the lock
+    }
+
+    fn files(&self) -> Option<Arc<dyn ProcessFiles>> {
+        self.files.lock().clone()
+    }
+
+    /// A queue of a process has come or gone.
+    pub(crate) fn queue_changed(&self, process: u64, queue: u32) {
+        if let Some(files) = self.files() {
+            files.queue(process, queue);
+        }
+    }
+
     /// A process is there.
     pub(crate) fn enter(&self, process: Arc<dyn Listed>) -> Result {
-        let number = process.number();
+        let (number, pid) = (process.number(), process.pid());
         let mut all = self.processes.lock();
         let at = all.partition_point(|other| other.number() < number);
         if all.get(at).is_some_and(|other| other.number() == number) {
@@ -102,6 +140,10 @@ impl Listing {
         all.push(process)?;
         if let Some(rest) = all.get_mut(at..) {
             rest.rotate_right(1);
+        }
+        drop(all);
+        if let Some(files) = self.files() {
+            files.processes(pid);
         }
         Ok(())
     }
@@ -116,6 +158,10 @@ impl Listing {
         }
         let gone = all.pop();
         drop(all);
+        let files = self.files();
+        if let (Some(files), Some(gone)) = (&files, &gone) {
+            files.processes(gone.pid());
+        }
         drop(gone);
     }
 
@@ -129,9 +175,9 @@ impl Listing {
         Some((found, before))
     }
 
-    /// The first process with this PID.
-    pub fn of_pid(&self, pid: u32) -> Option<Arc<dyn Listed>> {
-        self.processes.lock().iter().find(|process| process.pid() == pid).cloned()
+    /// The process with this PID that so many are before.
+    pub fn of_pid(&self, pid: u32, before: usize) -> Option<Arc<dyn Listed>> {
+        self.processes.lock().iter().filter(|process| process.pid() == pid).nth(before).cloned()
     }
 
     /// A render node is open from now on.
@@ -174,6 +220,9 @@ mod tests {
         fn on_gpu(&self, _: usize) -> OnGpu {
             OnGpu::default()
         }
+        fn occupied(&self, _: usize) -> Option<u64> {
+            None
+        }
         fn queue_from(&self, _: u32) -> Option<QueueFacts> {
             None
         }
@@ -194,7 +243,9 @@ mod tests {
             all
         };
         assert_eq!(all()[..], [(3, 0), (5, 0), (7, 1)]);
-        assert_eq!(listing.of_pid(70).map(|process| process.number()), Some(5));
+        assert_eq!(listing.of_pid(70, 0).map(|process| process.number()), Some(5));
+        assert_eq!(listing.of_pid(70, 1).map(|process| process.number()), Some(7));
+        assert!(listing.of_pid(70, 2).is_none() && listing.of_pid(71, 0).is_none());
         listing.leave(5);
         listing.leave(5);
         assert_eq!(all()[..], [(3, 0), (7, 0)]);

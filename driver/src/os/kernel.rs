@@ -186,6 +186,7 @@ type Class = (&'static CStr, Pin<&'static LockClassKey>);
 fn class(rank: Rank) -> Class {
     match rank {
         Rank::Open => (c"vkfd_open", kernel::static_lock_class!()),
+        Rank::Shown => (c"vkfd_shown", kernel::static_lock_class!()),
         Rank::Listing => (c"vkfd_listing", kernel::static_lock_class!()),
         Rank::Gem => (c"vkfd_gem", kernel::static_lock_class!()),
         Rank::Process => (c"vkfd_process", kernel::static_lock_class!()),

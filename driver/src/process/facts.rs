@@ -5,6 +5,9 @@
 //! Memory is summed up when somebody asks, in steps of [`STEP`] objects under the process lock.
 //! An object counts on the GPU that it was allocated for. Memory of an object that was made at the
 //! same time may be missing. A thread that is being killed does not look at the rest.
+//!
+//! Compute units are counted as AMD's driver counts them: as many as the process's waves would
+//! fill. The device is asked for them, so they are no part of the other facts.
 
 use super::owner::Owned;
 use super::Process;
@@ -72,6 +75,16 @@ impl Process {
         facts
     }
 
+    /// How many compute units of GPU number `gpu` its waves would fill.
+    pub fn occupied(&self, gpu: usize) -> Option<u64> {
+        let device = self.kfd().devices().get(gpu).filter(|device| device.counts_waves())?;
+        let model = &device.properties().model;
+        let room = u64::from(model.simd_per_unit).saturating_mul(model.waves_per_simd.into()).max(1);
+        // Without a VM it has no waves.
+        let waves = self.vm(gpu).map_or(Some(0), |vm| vm.waves())?;
+        Some(waves.div_ceil(room))
+    }
+
     fn add_objects(&self, gpu: usize, facts: &mut OnGpu) {
         let mut next = Some(0);
         while let Some(first) = next.filter(|_| os::interrupted().is_ok()) {
@@ -117,6 +130,10 @@ impl Listed for Owned {
 
     fn on_gpu(&self, gpu: usize) -> OnGpu {
         self.0.on_gpu(gpu)
+    }
+
+    fn occupied(&self, gpu: usize) -> Option<u64> {
+        self.0.occupied(gpu)
     }
 
     fn queue_from(&self, number: u32) -> Option<QueueFacts> {

@@ -213,6 +213,13 @@ pub trait Gpu: Send + Sync {
         None
     }
 
+    /// How many waves of a VMID's kernels are on it now; `None` for a device that does not count
+    /// them. VMID 0 has none, and the device is not asked.
+    fn waves_of(&self, vmid: Vmid) -> Option<u64> {
+        let _ = vmid;
+        None
+    }
+
     /// As [`DmaMemory::mmap_offset`], of the VRAM's first byte.
     fn vram_mmap_offset(&self) -> Option<u64> {
         None

@@ -4,11 +4,13 @@
 
 use crate::drm::{Memory, BASE};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vkfd_driver::base::addr::{CpuVa, PAGE};
 use vkfd_driver::base::errno::Errno;
 use vkfd_driver::drm::RenderFile;
-use vkfd_driver::machine::kfd::Options;
+use vkfd_driver::machine::kfd::{Kfd, Options};
+use vkfd_driver::machine::listing::ProcessFiles;
 use vkfd_driver::sabotage::{Switch, Switches};
 use vkfd_driver::seams::gpu::{FaultReason, Share};
 use vkfd_sim::svm::{self, AT};
@@ -99,6 +101,7 @@ fn a_process_is_listed_until_it_ends() {
         "pasid",
         "queues/",
         "sdma_5",
+        "stats_5/cu_occupancy",
         "stats_5/evicted_ms",
         "vram_5",
     ];
@@ -107,10 +110,10 @@ fn a_process_is_listed_until_it_ends() {
     // A second one of the same PID.
     let other = rig.process.kfd().open(std::sync::Arc::new(vkfd_sim::SimMm::default())).unwrap();
     other.list().unwrap();
-    assert_eq!(entries(&rig).len(), 16);
+    assert_eq!(entries(&rig).len(), 18);
     assert_eq!(entries(&rig)["context_0/vram_5"], "0\n");
     other.release();
-    assert_eq!(entries(&rig).len(), 8);
+    assert_eq!(entries(&rig).len(), 9);
     assert!(rig.close().is_ok(), "the list keeps nothing");
     assert_eq!(entries(&rig), BTreeMap::new());
     // One that has ended does not come back.
@@ -122,7 +125,7 @@ fn a_process_is_listed_until_it_ends() {
 fn entries_come_in_any_pieces() {
     let rig = listed(Options::default(), 3);
     let whole = entries_by(&rig, 12 << 10);
-    assert_eq!(whole.len(), 2 + 3 * 6);
+    assert_eq!(whole.len(), 2 + 3 * 7);
     for room in [112, 113, 150, 200, 333] {
         assert_eq!(entries_by(&rig, room), whole, "{room} bytes at a time");
     }
@@ -133,20 +136,26 @@ fn entries_come_in_any_pieces() {
     assert_eq!(answer[..size_of::<ListHead>()], [0; 16]);
 }
 
-#[test]
-fn queues_have_their_gpu_size_and_type() {
-    let rig = listed(Options::default(), 1);
-    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
-    rig.map(memory).unwrap();
-    let mut args = CreateQueueArgs {
+/// Of a queue in four pages at `VA`.
+fn queue_args() -> CreateQueueArgs {
+    CreateQueueArgs {
         ring_base_address: VA,
         ring_size: 8192,
         read_pointer_address: VA + 3 * PAGE,
         write_pointer_address: VA + 3 * PAGE + 8,
         gpu_id: GPU_ID,
         queue_percentage: 100,
+        queue_type: QUEUE_TYPE_SDMA,
         ..CreateQueueArgs::zeroed()
-    };
+    }
+}
+
+#[test]
+fn queues_have_their_gpu_size_and_type() {
+    let rig = listed(Options::default(), 1);
+    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
+    rig.map(memory).unwrap();
+    let mut args = queue_args();
     for kind in [QUEUE_TYPE_COMPUTE, QUEUE_TYPE_SDMA, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA_XGMI] {
         args.queue_type = kind;
         rig.call(CREATE_QUEUE.0, &mut args).unwrap();
@@ -158,6 +167,56 @@ fn queues_have_their_gpu_size_and_type() {
     assert_eq!(types, [Some("0"), None, Some("0"), Some("3")]);
     assert_eq!((all["queues/3/gpuid"].as_str(), all["queues/3/size"].as_str()), ("5", "8192"));
     assert_eq!(entries_by(&rig, 120), entries_by(&rig, 4096));
+}
+
+/// A host's files about processes: what it finds when it is notified.
+struct Notified {
+    kfd: Arc<Kfd>,
+    found: Mutex<Vec<String>>,
+}
+
+impl ProcessFiles for Notified {
+    fn processes(&self, pid: u32) {
+        let listing = self.kfd.listing();
+        let numbers: Vec<_> = (0..).map_while(|before| listing.of_pid(pid, before)).map(|p| p.number()).collect();
+        self.found.lock().unwrap().push(format!("{numbers:?}"));
+    }
+
+    fn queue(&self, process: u64, queue: u32) {
+        let (listed, _) = self.kfd.listing().from(process).unwrap();
+        let is_there = listed.queue_from(queue).is_some_and(|found| found.number == queue);
+        self.found.lock().unwrap().push(format!("{process}: {queue} {is_there}"));
+    }
+}
+
+#[test]
+fn a_host_with_files_is_notified_of_processes_and_queues() {
+    let rig = Rig::new(Options::default());
+    let kfd = rig.process.kfd();
+    let files = Arc::new(Notified { kfd: kfd.clone(), found: Mutex::default() });
+    let found = || std::mem::take(&mut *files.found.lock().unwrap());
+    kfd.listing().show_in(Some(files.clone()));
+    let own = rig.process.number();
+    rig.process.list().unwrap();
+    rig.process.list().unwrap();
+    assert_eq!(found(), [format!("[{own}]")], "once");
+    let memory = rig.alloc(VA, 4 * PAGE, ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE).unwrap();
+    rig.map(memory).unwrap();
+    let mut args = queue_args();
+    rig.call(CREATE_QUEUE.0, &mut args).unwrap();
+    args.ring_base_address = 1;
+    assert!(rig.call(CREATE_QUEUE.0, &mut args).is_err());
+    rig.call(DESTROY_QUEUE.0, &mut DestroyQueueArgs { queue_id: 0, pad: 0 }).unwrap();
+    assert_eq!(found(), [format!("{own}: 0 true"), format!("{own}: 0 false")]);
+    let other = kfd.open(Arc::new(vkfd_sim::SimMm::default())).unwrap();
+    other.list().unwrap();
+    let second = other.number();
+    rig.process.release();
+    rig.process.release();
+    assert_eq!(found(), [format!("[{own}, {second}]"), format!("[{second}]")]);
+    kfd.listing().show_in(None);
+    other.release();
+    assert_eq!(found(), [""; 0], "no more");
 }
 
 fn vram_of_two(switch: Option<Switch>) -> [u64; 2] {
@@ -280,6 +339,20 @@ fn an_open_render_node_has_the_memory_and_the_time_of_its_process() {
     let cut = ask(&rig, &file, INFO_FDINFO, [0; 4], 14).unwrap();
     assert!(u32::from_ne_bytes(cut[..4].try_into().unwrap()) > 200);
     assert_eq!(&cut[4..], b"drm-driver");
+}
+
+#[test]
+fn waves_count_in_units_that_they_would_fill() {
+    let rig = listed(Options::default(), 1);
+    // gfx900 has 40 waves on a unit.
+    for (waves, units) in [(0, 0), (1, 1), (40, 1), (41, 2), (2560, 64)] {
+        rig.gpu.waves.store(waves, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(number(&rig, "stats_5/cu_occupancy"), units, "{waves} waves");
+    }
+    let rig = Rig::with_vms(Options::default(), 1, 2048, 0);
+    rig.gpu.waves.store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(rig.process.occupied(0), Some(0), "without a VM");
+    assert_eq!(rig.process.occupied(1), None, "there is no such GPU");
 }
 
 #[test]

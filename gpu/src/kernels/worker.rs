@@ -160,8 +160,8 @@ fn tell(job: &Job, port: &Port) {
     }
 }
 
-/// A launch that workers may know of; when its thread leaves it, also by a panic, they start no
-/// more of its groups.
+/// A launch that workers and counters of waves may know of. When its thread leaves it, also by a
+/// panic, workers start no more of its groups.
 struct Listed<'a> {
     shared: &'a Shared,
     job: &'a Arc<Job>,
@@ -169,6 +169,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
+        *lock(&self.job.control.launch) = None;
         if self.job.published.load(Relaxed) {
             self.shared.pool.withdraw(self.job);
         }
@@ -201,6 +202,7 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
         returned: Mutex::default(),
         changed: Condvar::new(),
     });
+    *lock(&job.control.launch) = Some(job.clone());
     let listed = Listed { shared: &shared, job: &job };
     let mut pause = Pause::default();
     loop {

@@ -6,6 +6,7 @@
 
 use crate::base::error::GpuError;
 use crate::base::ids::{QueueId, Vmid};
+use crate::base::lock::lock;
 use crate::base::queue_error::QueueError;
 use crate::raw;
 use std::any::Any;
@@ -111,9 +112,23 @@ pub(crate) struct Control {
     pub(crate) doorbell: DoorbellPtr,
     pub(crate) enabled: AtomicBool,
     pub(crate) removed: AtomicBool,
+    /// The launch that it has under way. Lock: a leaf.
+    pub(crate) launch: Mutex<Option<Arc<dyn HasWaves>>>,
+}
+
+/// A launch, as its queue knows it.
+pub(crate) trait HasWaves: Send + Sync {
+    /// Waves that have begun and not ended.
+    fn waves(&self) -> u64;
 }
 
 impl Control {
+    /// Waves of its launch that have begun and not ended.
+    pub(crate) fn waves(&self) -> u64 {
+        let launch = lock(&self.launch).clone();
+        launch.map_or(0, |launch| launch.waves())
+    }
+
     /// What stands in for a queue where there is none.
     pub(crate) fn nowhere() -> Arc<Control> {
         let slot = Arc::new(AtomicU64::new(0));
@@ -129,6 +144,7 @@ impl Control {
             doorbell,
             enabled: AtomicBool::new(false),
             removed: AtomicBool::new(true),
+            launch: Mutex::default(),
         })
     }
 
@@ -147,6 +163,7 @@ impl Control {
             doorbell,
             enabled: AtomicBool::new(true),
             removed: AtomicBool::new(false),
+            launch: Mutex::default(),
         })
     }
 }

@@ -13,7 +13,7 @@
 use crate::base::ids::QueueId;
 use crate::base::lock::lock;
 use crate::base::queue_error::Stop;
-use crate::state::control::Control;
+use crate::state::control::{Control, HasWaves};
 use crate::state::tally::Tally;
 use std::cell::Cell;
 use std::io;
@@ -69,6 +69,12 @@ pub(crate) struct Job {
     pub(crate) tally: Mutex<Tally>,
     pub(crate) returned: Mutex<Returned>,
     pub(crate) changed: Condvar,
+}
+
+impl HasWaves for Job {
+    fn waves(&self) -> u64 {
+        self.dispatch.waves()
+    }
 }
 
 /// How often a thread has given a group back, and whether the queue's own, which found none, waits

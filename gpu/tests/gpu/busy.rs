@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! For how long a GPU has worked.
+//! For how long a GPU has worked, and for how many waves.
 
 use crate::kernels::{rig, Dispatch, Kernel};
 use crate::rig::*;
@@ -65,4 +65,31 @@ fn the_time_of_copies_is_that_of_sdma_queues() {
     queue.wait();
     assert!(copies(VMID) > 0);
     assert_eq!((copies(Vmid(VMID.0 + 1)), rig.gpu.work_of(VMID).0), (0, Work::default()));
+}
+
+/// Waves of a kernel that does not end, for the address space that has it and for another.
+fn waves_of_both(rig: &Rig) -> [u64; 2] {
+    let waves = || [VMID, Vmid(VMID.0 + 1)].map(|vmid| rig.gpu.waves_of(vmid));
+    let mut queue = rig.queue(QueueKind::Aql);
+    // Three groups of two waves.
+    Dispatch::new(Kernel::Forever, 3 * 128, 128).submit(&mut queue, &[]);
+    let begun = Instant::now();
+    while waves()[0] < 6 {
+        assert!(begun.elapsed() < HANG, "{:?}", waves());
+        std::thread::yield_now();
+    }
+    let now = waves();
+    queue.remove();
+    assert_eq!(waves(), [0, 0], "none is left of a queue that was removed");
+    now
+}
+
+#[test]
+fn each_address_space_has_its_own_waves() {
+    let rig = rig(2, false);
+    assert_eq!(rig.gpu.waves_of(VMID), 0);
+    assert_eq!(waves_of_both(&rig), [6, 0]);
+    // The control.
+    rig.gpu.sabotage().set(Switches::from(Switch::WorkOfAll));
+    assert_eq!(waves_of_both(&rig), [6, 6]);
 }

@@ -67,6 +67,8 @@ pub struct SimGpu {
     pub work: Mutex<Work>,
     /// What it says of its work for each VMID.
     pub share: Mutex<Share>,
+    /// What it says of its waves for each VMID.
+    pub waves: AtomicU64,
     pub suspends: AtomicU64,
     pub flushes: AtomicU64,
     pub entry_writes: AtomicU64,
@@ -92,6 +94,7 @@ impl SimGpu {
             answers: Mutex::default(),
             work: Mutex::default(),
             share: Mutex::default(),
+            waves: AtomicU64::new(0),
             suspends: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             entry_writes: AtomicU64::new(0),
@@ -260,6 +263,9 @@ impl Gpu for SimGpu {
     }
     fn work_of(&self, _: Vmid) -> Option<Share> {
         Some(*lock(&self.share))
+    }
+    fn waves_of(&self, _: Vmid) -> Option<u64> {
+        Some(self.waves.load(Ordering::SeqCst))
     }
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint(FailPoint::Dma)?;

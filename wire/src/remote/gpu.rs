@@ -157,6 +157,13 @@ impl<B: Bar> Gpu for Remote<B> {
         }
     }
 
+    fn waves_of(&self, vmid: Vmid) -> Option<u64> {
+        Some(match self.life.now() {
+            (epoch, Phase::Live) if vmid.number() != 0 => self.call(epoch, &Command::Waves { vmid }).unwrap_or(0),
+            _ => 0,
+        })
+    }
+
     fn alloc_dma(&self, bytes: u64) -> Result<Arc<dyn DmaMemory>> {
         os::failpoint(FailPoint::AllocDma)?;
         if self.condition() == Condition::Lost {

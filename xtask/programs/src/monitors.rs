@@ -126,13 +126,13 @@ const MONITORS: &[Monitor] = &[
         arguments: &[AMD_SMI, "process"],
         says: &["NAME: python3.13", "PID: PID", "GTT_MEM: 8.0 KB", "VRAM_MEM: 64.0 MB"],
     },
-    // Nobody counts waves.
+    // The last column is 0, because no kernel runs; on gfx10 nobody counts waves.
     Monitor {
         name: "rocm-smi-processes",
         way: Way::Beside(&[]),
         program: PYTHON,
         arguments: &[ROCM_SMI, "--showpids"],
-        says: &["python3.13  \t1     \t67108864 \t0        \tUNKNOWN"],
+        says: &["python3.13  \t1     \t67108864 \t0        \t"],
     },
     Monitor {
         name: "nvtop-processes",

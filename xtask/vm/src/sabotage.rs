@@ -17,7 +17,7 @@ use super::programs::{SCENARIOS, STRESS};
 use super::{verdict, Flavor};
 
 /// What is broken, and which scenarios must notice.
-const CONTROLS: [(Option<Switch>, &[&str]); 11] = [
+const CONTROLS: [(Option<Switch>, &[&str]); 12] = [
     (
         None,
         &[
@@ -34,6 +34,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 11] = [
             "kernel_device_private",
             "kernel_device_unmapped_in_part",
             "kernel_device_left_to_a_child",
+            "kernel_listed_while_it_is_open",
         ],
     ),
     (Some(Switch::Invalidation), &["coherence_discard", "coherence_replace_in_place", "coherence_unmap_one_of_many"]),
@@ -56,6 +57,7 @@ const CONTROLS: [(Option<Switch>, &[&str]); 11] = [
     (Some(Switch::ForgetFree), &["kernel_device_unmapped_in_part"]),
     // A prefetch takes for moved what was there before.
     (Some(Switch::TellFreeLate), &["svm_memory_that_comes_in_the_place_of_other_is_seen_at_once"]),
+    (Some(Switch::KeptDirectories), &["kernel_listed_while_it_is_open", "kernel_listed_until_it_is_killed"]),
     (Some(Switch::KeepOthers), &["kernel_device_left_to_a_child", "kernel_device_orphaned"]),
 ];
 

@@ -12,6 +12,7 @@
 //! | `device_pages`, `device_users`, `device_children`, `device_svm`, `device_rdma` | pages are in a GPU's memory |
 //! | `mapping` | a client's mapping of VRAM fails |
 //! | `nodes` | programs look for a GPU's nodes |
+//! | `listed` | monitors look for programs |
 //! | `user_faults` | a thread of the process serves page faults |
 //! | `pressure` | two processes for a minute |
 //! | `unload` | the module is to be unloaded |
@@ -36,6 +37,7 @@ mod hostile;
 mod huge;
 mod kill;
 mod ksm;
+mod listed;
 mod mapping;
 mod nodes;
 mod numa;
@@ -99,6 +101,8 @@ const ROLES: &[(&str, Role)] = &[
     ("hostile_registers_writer", hostile::registers_writer_role),
     ("hostile_registers_reader", hostile::registers_reader_role),
     ("opens_elsewhere", opens::elsewhere_role),
+    ("listed", listed::while_it_is_open_role),
+    ("listed_restless", listed::restless_role),
 ];
 
 macro_rules! scenarios {
@@ -148,6 +152,10 @@ scenarios! {
         "the primary and the render node of a GPU belong to one device, by which libdrm tells GPUs apart";
     nodes_tell_memory: nodes::fdinfo_grows,
         "a render node's lines in /proc/PID/fdinfo have the memory that its process has in VRAM";
+    listed_while_it_is_open: listed::while_it_is_open,
+        "a program is in /sys/class/kfd/kfd/proc with its memory and its queues, as long as it has the device open";
+    listed_until_it_is_killed: listed::until_it_is_killed,
+        "programs are killed while their files in /sys/class/kfd/kfd/proc are read: they go, and readers do not hang";
     protect_half: change::protect,
         "2,048 of 4,096 ranges are made read-only and writable again; a registration for reading goes on";
     replace_half: change::replace,
