@@ -62,7 +62,7 @@ pub const CUPY_OWN: Framework = Framework {
     ],
     targets: &["gfx90a"],
     in_guest: &[],
-    controls: &[Control::new("cu.handler=v_add_u32", "own/sorting", "gfx90a")],
+    controls: &[Control::new("cu.handler=v_add_u32", "own/indexing", "gfx90a")],
     ..CUPY
 };
 
