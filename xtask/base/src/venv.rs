@@ -35,9 +35,7 @@ pub fn python(at: &Path, packages: &[&str]) -> Result<PathBuf> {
 /// `at`, as a directory for `PYTHONPATH`. The file names dependencies, too.
 pub fn library(at: &Path, python: &str, wheels: &Path) -> Result<()> {
     println!("installing the wheels of {} from PyPI", wheels.display());
-    // pip itself is this machine's, and only for now.
-    let installer = tempfile::tempdir().context("make a directory for pip")?;
-    run(Command::new("python3").args(["-m", "venv"]).arg(installer.path()))?;
+    let installer = installer()?;
     let mut pip = Command::new(installer.path().join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]);
     // An older pip compares a wheel's wish with the Python that pip itself runs on.
@@ -46,6 +44,22 @@ pub fn library(at: &Path, python: &str, wheels: &Path) -> Result<()> {
         pip.args(["--platform", platform]);
     }
     run(pip.arg("--target").arg(at).arg("--requirement").arg(wheels))
+}
+
+/// Parts of a package's source, `NAME==VERSION`, in `at`. pip gets no source without building it,
+/// so that a script asks pip's own parts for it (`sdist.py`).
+pub fn source(at: &Path, package: &str, parts: &[&str]) -> Result<()> {
+    println!("fetching the source of {package} from PyPI");
+    let (installer, script) = (installer()?, at.join("sdist.py"));
+    fs::write(&script, include_str!("sdist.py")).with_context(|| format!("write {}", script.display()))?;
+    run(Command::new(installer.path().join("bin/python")).arg(&script).arg(at).arg(package).args(parts))
+}
+
+/// A pip of this machine's Python, only for now.
+fn installer() -> Result<tempfile::TempDir> {
+    let installer = tempfile::tempdir().context("make a directory for pip")?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(installer.path()))?;
+    Ok(installer)
 }
 
 /// Of wheels for glibc up to Debian 12's.

@@ -217,6 +217,7 @@ const SUITES: &[&dyn Suite] = &[
     &triton::Triton,
     &iree::Iree,
     &frameworks::CUPY,
+    &frameworks::CUPY_OWN,
     &frameworks::ONNXRUNTIME,
     &frameworks::TENSORFLOW,
     &frameworks::JAX,

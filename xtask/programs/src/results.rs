@@ -70,6 +70,7 @@ const FAMILIES: [(&str, &[&str]); 7] = [
         "PyTorch, JAX, TensorFlow, CuPy, ONNX Runtime, transformers, diffusers, RCCL",
         &[
             "cupy",
+            "cupy-tests",
             "onnxruntime",
             "tensorflow",
             "jax",

@@ -48,8 +48,43 @@ pub enum Source {
     /// Wheels of PyPI for a Python of the root, which `xtask/programs/WHEELS` names with all that
     /// they need of PyPI. The rest is in the root.
     LibraryInRoot { python: &'static str, wheels: &'static str, suite: &'static str, packages: &'static [&'static str] },
+    /// The same, and a package's own tests from its source on PyPI ([`Tests`]).
+    TestedLibraryInRoot {
+        python: &'static str,
+        wheels: &'static str,
+        tests: Tests,
+        suite: &'static str,
+        packages: &'static [&'static str],
+    },
     /// The same for PyTorch, which `cargo xtask programs pytorch --build` has put there.
     BuiltLibrary { suite: &'static str, packages: &'static [&'static str] },
+}
+
+/// A package's own tests, in the directory [`Tests::PLACE`] of the library. A source is not built.
+#[derive(Clone, Copy)]
+pub struct Tests {
+    /// `NAME==VERSION`.
+    pub package: &'static str,
+    /// What is wanted of the source.
+    pub parts: &'static [&'static str],
+    /// Beside the expectation files: the wheels that the tests need besides the library's.
+    pub wheels: &'static str,
+}
+
+impl Tests {
+    /// Below the library.
+    const PLACE: &str = "own";
+
+    /// Puts them into a library.
+    fn put(&self, library: &Path, python: &str) -> Result<()> {
+        let Tests { package, parts, wheels } = *self;
+        let (wheels, text) = listed(wheels)?;
+        let to = library.join(Tests::PLACE);
+        once(&to, &format!("{package} {}\n{text}", parts.join(" ")), || {
+            venv::library(&to, python, &wheels)?;
+            venv::source(&to, package, parts)
+        })
+    }
 }
 
 /// Where the user has sources and built suites.
@@ -156,11 +191,18 @@ impl Source {
             Source::LibraryInRoot { python, wheels, suite, packages } => {
                 let rooted = Source::Root { suite, packages }.find(places, cache, is_named)?;
                 let Found::Here(Unpacked { root, .. }) = rooted else { return Ok(rooted) };
-                let listed = tree::root().join("xtask/programs").join(wheels);
-                let text = fs::read_to_string(&listed).with_context(|| format!("read {}", listed.display()))?;
+                let (listed, text) = listed(wheels)?;
                 let library = cache.environment(wheels.trim_end_matches(".txt"));
                 once(&library, &format!("{python}\n{text}"), || venv::library(&library, python, &listed))?;
                 Ok(Found::Here(Unpacked { source: library, root }))
+            }
+            Source::TestedLibraryInRoot { python, wheels, tests, suite, packages } => {
+                let library =
+                    Source::LibraryInRoot { python, wheels, suite, packages }.find(places, cache, is_named)?;
+                if let Found::Here(Unpacked { source, .. }) = &library {
+                    tests.put(source, python)?;
+                }
+                Ok(library)
             }
             Source::BuiltLibrary { suite, packages } => {
                 let Some(library) = pytorch::library(cache) else {
@@ -173,6 +215,13 @@ impl Source {
             }
         }
     }
+}
+
+/// A file beside the expectation files that names wheels, and its text.
+fn listed(wheels: &str) -> Result<(PathBuf, String)> {
+    let listed = tree::root().join("xtask/programs").join(wheels);
+    let text = fs::read_to_string(&listed).with_context(|| format!("read {}", listed.display()))?;
+    Ok((listed, text))
 }
 
 /// A repository among the user's sources.
