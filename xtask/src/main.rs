@@ -27,6 +27,7 @@ mod packages;
 mod prose;
 mod pseudocode;
 mod rooms;
+mod second_locks;
 mod sources;
 mod stray;
 mod stress;

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rooms::{Rooms, CRATES};
-use crate::{calls, circles, file_circles, marks, prose, sources, switches};
+use crate::{calls, circles, file_circles, marks, prose, second_locks, sources, switches};
 use xtask_base::{tree, Verdict};
 use xtask_programs as programs;
 
@@ -45,6 +45,8 @@ use xtask_programs as programs;
 ///
 /// A test in a library that Cargo.toml says has none (`test = false`), unless a file of the
 /// package's `tests/` takes the module in by its path.
+///
+/// Lock files: one beside the workspace's that lacks what a package of the tree depends on.
 ///
 /// Pages: a sabotage switch or fail point that docs/sabotage.md does not list, or lists wrongly
 /// (`cargo xtask switches` says more). docs/results.md or README.md's table of results that differs
@@ -113,6 +115,7 @@ pub fn run(_: &Args) -> Result<Verdict> {
     let mut targets = Vec::new();
     let paths = tree::files()?;
     findings.extend(tests_that_never_run(&paths)?);
+    findings.extend(second_locks::check(&paths)?);
     for path in paths {
         if !matches!(extension(&path), "rs" | "c" | "h" | "md") {
             continue;
