@@ -153,6 +153,7 @@ pub fn translate(
         }
     };
     let pass = |sequence: &mut plan::Sequence| {
+        sequence.number();
         if past {
             sequence.let_past();
         }

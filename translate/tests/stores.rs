@@ -71,8 +71,8 @@ fn local_access(numbers: &mut Numbers, store: bool) -> Inst {
     inst
 }
 
-/// Loads, sums and stores, in half of the programs with all stores behind the rest; a loop of s20
-/// rounds if there are any.
+/// Loads, sums and stores, in half of the loops with stores anywhere; a loop of s20 rounds if there
+/// are any.
 fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
     let access = |numbers: &mut Numbers, store| {
         if numbers.below(2) == 0 {
@@ -84,7 +84,7 @@ fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
     let mut insts: Vec<Inst> = (0..numbers.below(3)).map(|_| access(numbers, false)).collect();
     let mut stores: Vec<Inst> = (0..1 + numbers.below(3)).map(|_| access(numbers, true)).collect();
     let sums = insts.len() + stores.len();
-    if numbers.below(2) == 0 {
+    if rounds > 0 && numbers.below(2) == 0 {
         for store in stores.drain(..) {
             let place = numbers.below(insts.len() as u64 + 1) as usize;
             insts.insert(place, store);
@@ -102,8 +102,6 @@ fn program(numbers: &mut Numbers, rounds: u32) -> Vec<Inst> {
         }
     }
     insts.extend(stores);
-    // A region does not begin with a store.
-    insts.insert(0, add(20, Operand::Vgpr(20), 4));
     if rounds > 0 {
         let scalar = Operand::Scalar;
         insts.push(plain(Op::SSubU32, Format::Sop2, scalar(20), [scalar(20), Operand::Int(1), Operand::None]));

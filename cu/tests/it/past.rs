@@ -23,7 +23,7 @@ const NOP: u32 = 0xbf80_0000;
 
 /// A loop that stores four words of each lane, and goes on by a page. `between` is in it.
 /// The sums behind the store do nothing for it, but make a region of the loop.
-fn program(between: u32) -> [u32; 13] {
+fn program(between: u32) -> [u32; 17] {
     [
         // global_store_dwordx4 v4, v[0:3], s[4:5]
         0xdc7c_8000,
@@ -38,8 +38,12 @@ fn program(between: u32) -> [u32; 13] {
         ADD,
         ADD,
         ADD,
+        ADD,
+        ADD,
+        ADD,
+        ADD,
         0xbf07_8000,
-        0xbf85_fff4,
+        0xbf85_fff0,
         0xbf81_0000,
     ]
 }
@@ -72,15 +76,15 @@ fn check(world: &Flat, value: u32, at: u64) {
 }
 
 /// What runs the program: the interpreter, and translated code of both widths.
-fn engines() -> Vec<Engine> {
+fn engines() -> Vec<(Engine, bool)> {
     #[allow(unused_mut, reason = "other processors translate nothing")]
-    let mut engines = vec![Engine::new(Target::Gfx900)];
+    let mut engines = vec![(Engine::new(Target::Gfx900), false)];
     #[cfg(target_arch = "x86_64")]
     for width in [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there()) {
         let mut engine = Engine::new(Target::Gfx900);
         let (accesses, is_checked, perf_map) = (Accesses::All, false, false);
         if engine.translate(Translation { width, after: 3, accesses, is_checked, perf_map }) {
-            engines.push(engine);
+            engines.push((engine, true));
         }
     }
     engines
@@ -98,11 +102,13 @@ fn what_is_written_first_goes_past_the_caches() {
     engines().into_iter().for_each(is_passed);
 }
 
-fn is_passed(mut engine: Engine) {
+fn is_passed((mut engine, is_translated): (Engine, bool)) {
     let mut world = machine(&mut engine, NOP);
     world.protect(DATA + 4096 * 6000, Rights::Absent);
     assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
     check(&world, 100, 0);
+    #[cfg(target_arch = "x86_64")]
+    assert!(!is_translated || engine.translated().translated > 0);
     let passed = engine.passed();
     let most = 1024 * (PAGES as u64 - 1024);
     // Without AVX nothing does.
@@ -126,7 +132,7 @@ fn is_passed(mut engine: Engine) {
 
 #[test]
 fn what_is_ordered_does_not() {
-    for mut engine in engines() {
+    for (mut engine, _) in engines() {
         let mut world = machine(&mut engine, WAITCNT);
         assert_eq!(fill(&mut engine, &mut world, 100, 0), Exit::End);
         check(&world, 100, 0);
@@ -136,7 +142,7 @@ fn what_is_ordered_does_not() {
 
 #[test]
 fn nor_what_fills_no_line() {
-    for mut engine in engines() {
+    for (mut engine, _) in engines() {
         let mut world = machine(&mut engine, NOP);
         assert_eq!(fill(&mut engine, &mut world, 100, 16), Exit::End);
         check(&world, 100, 16);

@@ -5,6 +5,9 @@
 //! segment of the same region, which does one after the other. So only an instruction that no
 //! region has ends a region. A loop is one region. If it is one segment without a tail, its strips
 //! do all rounds. Otherwise all segments do a round before the next one.
+//!
+//! A segment costs some 20 ns beside its instructions, as much as the handlers of two. So a segment
+//! with few vector instructions is left to them, and ends a region too. A loop counts as a whole.
 
 use super::order::{Seen, Where};
 use super::{does_nothing, items, Access, Branch, Item, Rounds, Segment, Space};
@@ -59,6 +62,23 @@ impl Sequence {
         self.segments.iter().map(|segment| segment.vectors().count()).sum()
     }
 
+    /// The parts of it whose segments have enough to do, each of them.
+    fn worthy(self) -> impl Iterator<Item = Sequence> {
+        let rounds = self.rounds;
+        let mut all: Vec<Sequence> = Vec::new();
+        for segment in self.segments.into_iter().filter(|segment| segment.vectors().count() >= LEAST) {
+            let insts = segment.insts.clone();
+            match all.last_mut().filter(|before| before.insts.end == insts.start) {
+                Some(before) => {
+                    before.insts.end = insts.end;
+                    before.segments.push(segment);
+                }
+                None => all.push(Sequence { segments: vec![segment], insts, rounds }),
+            }
+        }
+        all.into_iter()
+    }
+
     /// Whether it has enough to do between its accesses of memory.
     fn is_dense(&self) -> bool {
         let is_far = |access: &&Access| access.space != Space::Lds;
@@ -73,7 +93,7 @@ impl Sequence {
     }
 
     /// Gives accesses numbers, by which the code's pages for them are spread.
-    fn number(&mut self) {
+    pub(crate) fn number(&mut self) {
         let all = self.segments.iter_mut().flat_map(Segment::all_accesses);
         all.enumerate().for_each(|(index, access)| access.slot = index);
     }
@@ -124,9 +144,7 @@ impl Builder {
     /// The sequence, of the instructions up to this one.
     pub(crate) fn finish(mut self, begin: usize, end: usize) -> Sequence {
         self.end_segment(end);
-        let mut sequence = Sequence { segments: self.segments, insts: begin..end, rounds: self.rounds };
-        sequence.number();
-        sequence
+        Sequence { segments: self.segments, insts: begin..end, rounds: self.rounds }
     }
 }
 
@@ -154,7 +172,7 @@ fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds:
         builder.add(index, here)?;
     }
     let sequence = builder.finish(0, insts.len());
-    let is_worth = sequence.is_dense() && sequence.vectors() >= LEAST;
+    let is_worth = sequence.is_dense() && sequence.vectors() >= LEAST * sequence.segments.len();
     is_worth.then_some(sequence).ok_or(Why::Short)
 }
 
@@ -210,8 +228,8 @@ fn parts(
     let mut sequences = Vec::new();
     let mut open: Option<(usize, Builder)> = None;
     let mut end = |open: Option<(usize, Builder)>, end: usize| {
-        let sequence = open.map(|(begin, builder)| builder.finish(begin, end));
-        sequences.extend(sequence.filter(|sequence| sequence.vectors() >= LEAST));
+        let whole = open.map(|(begin, builder)| builder.finish(begin, end));
+        sequences.extend(whole.into_iter().flat_map(Sequence::worthy));
     };
     for (index, inst) in insts.iter().enumerate().take(range.end).skip(range.start) {
         let here = match items(inst, registers) {

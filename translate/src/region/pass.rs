@@ -170,6 +170,7 @@ impl Pass {
     ///
     /// # Safety
     /// As for [`Region::run`](super::Region::run).
+    #[inline(always)]
     pub(super) unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Passed {
         // SAFETY: the caller's; the wave has all scalar registers.
         let lanes = unsafe { exec(scalars) } & self.all;
@@ -200,6 +201,7 @@ impl Pass {
     ///
     /// # Safety
     /// As for [`Pass::run`].
+    #[inline(always)]
     unsafe fn strips(
         &self,
         context: &mut Context,
