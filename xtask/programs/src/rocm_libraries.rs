@@ -381,7 +381,7 @@ pub const MIOPEN: RocmLibrary = RocmLibrary {
     groups: MIOPEN_GROUPS,
     places: frameworks::COMPILERS,
     options: &["--vram", "4G"],
-    targets: &["gfx90a", "gfx1030"],
+    targets: &["gfx90a", "gfx1030", "gfx1100"],
     controls: &[
         Control::new("cu.handler=v_fma_f32", "miopen_gtest/convolutions", "gfx90a"),
         Control::new("driver.invalidation", "miopen_gtest/tensors", "gfx90a").on(Memory::Oversubscribed),
