@@ -81,8 +81,7 @@ impl Region {
         arena: &mut Arena,
         sabotage: &Switches,
     ) -> Result<Region, Why> {
-        let first = sequence.insts.start;
-        let pass = |segment| Pass::build(segment, first, registers, width, arena, sabotage);
+        let pass = |segment| Pass::build(segment, registers, width, arena, sabotage);
         let mut passes = sequence.segments.iter().map(pass).collect::<Result<Box<[_]>, Why>>()?;
         if sabotage.has(Switch::SwappedSegments) {
             passes.reverse();
@@ -118,6 +117,7 @@ impl Region {
     pub unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Left {
         let limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
         let (whole, each) = if self.by_rounds { (limit, 1) } else { (1, limit) };
+        let begin = self.insts.start;
         let mut done = 0;
         loop {
             let (mut rounds, mut again) = (1, false);
@@ -125,10 +125,10 @@ impl Region {
                 // SAFETY: the caller's.
                 match unsafe { pass.run(context, rows, scalars, each) } {
                     Passed::Done(count, taken) => (rounds, again) = (count, again | taken),
-                    Passed::Missed if pass.begin == 0 && done == 0 => return Left::Missed,
-                    Passed::Missed if pass.begin == 0 => return Left::Done { rounds: done, again: true },
-                    Passed::Missed => return Left::Within { rounds: done, at: pass.begin },
-                    Passed::Stored(at) => return Left::Within { rounds: done, at },
+                    Passed::Missed if pass.begin == begin && done == 0 => return Left::Missed,
+                    Passed::Missed if pass.begin == begin => return Left::Done { rounds: done, again: true },
+                    Passed::Missed => return Left::Within { rounds: done, at: pass.begin - begin },
+                    Passed::Stored(at) => return Left::Within { rounds: done, at: at - begin },
                 }
             }
             done += rounds;

@@ -348,6 +348,11 @@ impl Emit {
         }
         self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
         self.asm.jump_if(When::NotZero, missing);
+        self.host_of_slot();
+    }
+
+    /// `rax` = the host's address of the GPU's address in `rax`, whose page the slot has.
+    pub(super) fn host_of_slot(&mut self) {
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
     }

@@ -8,7 +8,7 @@
 //! Where the engine says so of a page, all lanes of a strip are stored past the host's caches. Such
 //! a page has another tag, which only stores look for that may go there.
 
-use super::access::{context, known, request, slot, LINE, PAGE};
+use super::access::{context, known, request, slot, LINE};
 use super::*;
 use crate::context::{Accessing, Context, Known, Slot};
 use crate::plan::{Access, Space};
@@ -29,9 +29,7 @@ impl Emit {
             self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
             self.asm.jump_if(When::NotZero, single);
             if words > 1 {
-                let all = if self.width.is_wide() { 0xffff } else { 0xff };
-                self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
-                self.asm.jump_if(When::NotZero, single);
+                self.need_all(single);
             }
             self.asm.bind(again);
             self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
@@ -74,6 +72,13 @@ impl Emit {
         .collect()
     }
 
+    /// Jumps unless all lanes of the strip are active.
+    fn need_all(&mut self, otherwise: Label) {
+        let all = if self.width.is_wide() { 0xffff } else { 0xff };
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
+        self.asm.jump_if(When::NotZero, otherwise);
+    }
+
     /// Stores to a page past the caches, if its slot says so. `rbp` and `r13` are as
     /// [`Emit::host`] leaves them. Jumps to the first label with the host's address in `rax` if the
     /// strip has no whole vectors there, and to the second one if they are stored.
@@ -82,14 +87,11 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, Accessing::PAST as i32));
         self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
         self.asm.jump_if(When::NotZero, unknown);
-        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
+        self.host_of_slot();
         let lanes = i32::from(self.width.lanes());
         self.asm.add(Instruction::with2(Code::Test_rm32_imm32, Register::EAX, 4 * lanes - 1));
         self.asm.jump_if(When::NotZero, found);
-        let all = if self.width.is_wide() { 0xffff } else { 0xff };
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
-        self.asm.jump_if(When::NotZero, found);
+        self.need_all(found);
         self.begin();
         let values = self.values(rows.iter().copied());
         self.store_line(&values, 0, true);

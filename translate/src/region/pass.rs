@@ -21,7 +21,7 @@ type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
 /// A part of a tail.
 enum Stage {
     Scalars(Piece),
-    /// A store, its constants, and its number in the region.
+    /// A store, its constants, and its number in the block.
     Store(Piece, Box<[u32]>, usize),
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Passed {
     Done(u32, bool),
     /// A load has to be done by the engine; nothing was done.
     Missed,
-    /// All before the store of this number in the region is done.
+    /// All before the store of this number in the block is done.
     Stored(usize),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Pass {
     strips: Option<Piece>,
     pool: Box<[u32]>,
     tail: Box<[Stage]>,
-    /// The number of its first instruction in the region.
+    /// The number of its first instruction in the block.
     pub(super) begin: usize,
     /// The lanes that waves have.
     all: u64,
@@ -82,10 +82,8 @@ fn function(piece: &Piece) -> Function {
 }
 
 impl Pass {
-    /// `first`: the number of the region's first instruction in the block.
     pub(super) fn build(
         segment: &Segment,
-        first: usize,
         registers: &dyn Registers,
         width: Width,
         arena: &mut Arena,
@@ -125,13 +123,13 @@ impl Pass {
         let masks = segment.vectors().filter_map(|vector| vector.out);
         let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
         let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
-        let tail = tail(segment, first, registers, width, arena, sabotage)?;
+        let tail = tail(segment, registers, width, arena, sabotage)?;
         Ok(Pass {
             slice,
             strips,
             pool,
             tail,
-            begin: segment.insts.start - first,
+            begin: segment.insts.start,
             all: u64::MAX >> (64 - registers.lanes()),
             may_miss: has_loads || has_accesses,
             numbers,
@@ -277,7 +275,6 @@ impl Pass {
 /// The stages of a tail.
 fn tail(
     segment: &Segment,
-    first: usize,
     registers: &dyn Registers,
     width: Width,
     arena: &mut Arena,
@@ -290,7 +287,7 @@ fn tail(
         if let Item::Store(access) = item {
             let (code, pool) =
                 strips::store(access, (width, registers.lanes()), sabotage).map_err(|_| Why::Encoding)?;
-            stages.push(Stage::Store(put(&code)?, pool, index - first));
+            stages.push(Stage::Store(put(&code)?, pool, *index));
             rest = &rest[1..];
             continue;
         }
