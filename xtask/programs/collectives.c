@@ -7,6 +7,10 @@
  * host, meets the others, makes its own result of all numbers, and copies that to its GPU. So a call
  * returns when its result is there, which a caller cannot tell from one on the stream.
  *
+ * XLA captures the work of a GPU into a graph while another GPU's thread is in a call here. HIP
+ * gives such a capture up when any thread in the default mode waits or uses the default stream. So
+ * a call copies on its caller's stream, in the relaxed mode.
+ *
  * The mutex guards the list of groups and their members. A group's numbers are written before a
  * meeting by the rank that they belong to, and read behind it by all.
  *
@@ -20,13 +24,14 @@
 #include <string.h>
 
 enum { OK, UNHANDLED = 1, SYSTEM = 2, NOT_HERE = 3, ARGUMENT = 4 };
-enum { RANKS = 16, TO_HOST = 2, TO_DEVICE = 1 };
+enum { RANKS = 16, TO_HOST = 2, TO_DEVICE = 1, RELAXED = 2 };
 enum type { INT32 = 2, UINT32, INT64, UINT64, HALF, SINGLE, DOUBLE };
 enum fold { SUM, PRODUCT, GREATEST, LEAST };
 
 /* HIP's. */
 int hipStreamSynchronize(void *stream);
-int hipMemcpy(void *to, const void *from, size_t bytes, int kind);
+int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream);
+int hipThreadExchangeStreamCaptureMode(int *mode);
 
 struct id {
     char bytes[128];
@@ -193,6 +198,20 @@ static void fold(void *to, const void *from, size_t count, int type, int how)
     }
 }
 
+/* Copies behind the stream's work, and waits for it. Returns HIP's error. */
+static int copy(void *to, const void *from, size_t bytes, int kind, void *stream)
+{
+    int mode = RELAXED;
+    int failed = hipThreadExchangeStreamCaptureMode(&mode);
+    if (failed)
+        return failed;
+    failed = hipMemcpyAsync(to, from, bytes, kind, stream);
+    if (!failed)
+        failed = hipStreamSynchronize(stream);
+    const int back = hipThreadExchangeStreamCaptureMode(&mode);
+    return failed ? failed : back;
+}
+
 /*
  * Each rank brings `given` bytes. `make` makes the caller's result of all of them, of `made` bytes.
  * A rank that fails still comes to both meetings, and then all ranks fail.
@@ -204,8 +223,7 @@ static int together(struct communicator *communicator, const void *from, size_t 
     const int rank = communicator->rank;
     char *result = malloc(made ? made : 1);
     group->numbers[rank] = malloc(given ? given : 1);
-    group->failed[rank] = !result || !group->numbers[rank] || hipStreamSynchronize(stream)
-                          || hipMemcpy(group->numbers[rank], from, given, TO_HOST);
+    group->failed[rank] = !result || !group->numbers[rank] || copy(group->numbers[rank], from, given, TO_HOST, stream);
     pthread_barrier_wait(&group->meeting);
     int failed = 0;
     for (int other = 0; other < group->ranks; other++)
@@ -215,7 +233,7 @@ static int together(struct communicator *communicator, const void *from, size_t 
     pthread_barrier_wait(&group->meeting);
     free(group->numbers[rank]);
     if (!failed)
-        failed = hipMemcpy(to, result, made, TO_DEVICE);
+        failed = copy(to, result, made, TO_DEVICE, stream);
     free(result);
     return failed ? UNHANDLED : OK;
 }
