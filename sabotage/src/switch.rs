@@ -118,7 +118,7 @@ switches! {
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
         KeptCode = "kept_code": "Decoded code is kept, however much it is.";
         AheadOfBarrier = "ahead_of_barrier": "Waves behind a barrier run to the next one, one after the other, whatever they access.";
-        SharedHome = "shared_home": "In translated code, the two rows that are used most share a register of the host.";
+        LostRows = "lost_rows": "In translated code, a row that leaves its register for another one is not stored.";
         LostRound = "lost_round": "In translated loops, vector instructions do one round only.";
         OpenLanes = "open_lanes": "Translated code stores inactive lanes, too.";
         SwappedSources = "swapped_sources": "In translated code, the first two sources are exchanged.";

@@ -45,6 +45,9 @@ impl Assembler {
 
     /// Adds an instruction.
     pub(crate) fn add(&mut self, instruction: Result<Instruction, IcedError>) {
+        if self.broken {
+            return;
+        }
         match instruction.and_then(|instruction| self.encoder.encode(&instruction, self.at as u64)) {
             Ok(bytes) => self.at += bytes,
             Err(_) => self.fail(),

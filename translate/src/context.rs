@@ -152,6 +152,8 @@ pub struct Context {
     pub(crate) accessing: Accessing,
     /// Room for a strip's addresses.
     pub(crate) scratch: [[u32; STRIP]; 2],
+    /// Rows of the strip that have no register at the moment.
+    pub(crate) spilled_rows: [[u32; STRIP]; KEPT_ROWS],
     /// Pages, by number and by access.
     pub(crate) slots: [Slot; SLOTS],
     /// What the tags of the present have.
@@ -229,6 +231,7 @@ impl Context {
                 calls: 0,
             },
             scratch: [[0; STRIP]; 2],
+            spilled_rows: [[0; STRIP]; KEPT_ROWS],
             slots: [NO_PAGE; SLOTS],
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],

@@ -20,6 +20,7 @@ mod double;
 mod line;
 mod masks;
 mod mend;
+mod rows;
 mod scatter;
 mod short;
 mod store;
@@ -27,6 +28,8 @@ mod store;
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::width::{self, Both, Width};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+use rows::Held;
+pub(crate) use rows::{Needs, Plan};
 
 /// A source of 32 bits for each lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,35 +89,31 @@ pub(crate) mod is {
 
 type Cold = Box<dyn FnOnce(&mut Emit)>;
 
-/// Which rows are in host registers: few, so that a look at each is quick.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Homes(pub(crate) Vec<(u16, usize)>);
-
-impl Homes {
-    fn of(&self, row: u16) -> Option<usize> {
-        self.0.iter().find(|(other, _)| *other == row).map(|(_, register)| *register)
-    }
-}
+/// What code that lies behind finds: temporaries and masks that are taken, and rows.
+type State = (usize, usize, Held);
 
 /// What writes the code of strips.
 pub(crate) struct Emit {
     pub(crate) asm: Assembler,
     pub(crate) pool: Pool,
     pub(crate) width: Width,
-    /// Host registers of rows.
-    homes: Homes,
-    /// The first temporary, one behind the last, how many the instruction has taken, and most that
-    /// one has.
-    temps: (usize, usize),
+    /// The segment's rows, and where they are.
+    plan: Plan,
+    held: Held,
+    /// How many temporaries the instruction has taken, and what was learned of all.
     taken: usize,
-    pub(crate) most: usize,
+    pub(crate) needs: Needs,
+    /// Host registers that are used.
+    touched: u32,
+    /// Rows that leave their registers are lost, for tests.
+    pub(crate) loses_rows: bool,
     /// Mask registers that the instruction has taken.
     masks: usize,
     /// Masks that are in registers, by the scalar register or place in the trace.
     cached: Vec<(MaskPlace, Mask)>,
     /// Which register a mask is kept in next.
     turn: usize,
-    cold: Vec<(usize, usize, Label, Cold)>,
+    cold: Vec<(State, Cold)>,
     /// The routine that saves registers and calls the engine, if it is needed.
     mender: Option<Label>,
     /// The same for loads.
@@ -149,18 +148,18 @@ impl Emit {
         }
     }
 
-    /// `homes`: which rows are in host registers, from the first one on. One of the others is for
-    /// masks if `masks`, in a narrow strip.
-    pub(crate) fn new(width: Width, homes: Homes, first: usize) -> Emit {
-        let end = Emit::usable(width);
+    /// Code for these rows, of which nothing is in a register yet.
+    pub(crate) fn new(width: Width, plan: Plan, needs: Needs) -> Emit {
         Emit {
             asm: Assembler::new(),
             pool: Pool::default(),
             width,
-            homes,
-            temps: (first, end),
+            plan,
+            held: Held::new(width),
             taken: 0,
-            most: 0,
+            needs,
+            touched: 0,
+            loses_rows: false,
             masks: 0,
             cached: Vec::new(),
             turn: 0,
@@ -183,13 +182,20 @@ impl Emit {
 
     /// A vector register that is free until the instruction ends.
     pub(crate) fn temp(&mut self) -> Register {
-        let n = self.temps.0 + self.taken;
+        let register = self.held.temp(self.taken);
         self.taken += 1;
-        self.most = self.taken.max(self.most);
-        if n >= self.temps.1 {
+        self.needs.note(self.held.need, self.taken, register.is_some());
+        if register.is_none() {
             self.asm.fail();
         }
-        self.width.vector(n.min(self.temps.1 - 1))
+        let register = register.unwrap_or(0);
+        self.touched |= 1 << register;
+        self.width.vector(register)
+    }
+
+    /// What code that lies behind this place finds.
+    fn state(&self) -> State {
+        (self.taken, self.masks, self.held.clone())
     }
 
     fn temp_mask(&mut self) -> Mask {
@@ -214,67 +220,6 @@ impl Emit {
 
     fn row(row: u16) -> MemoryOperand {
         at(Register::RDI, 256 * i64::from(row))
-    }
-
-    /// A row, where it is.
-    pub(crate) fn row_source(&self, row: u16) -> Src {
-        self.homes.of(row).map_or_else(|| Src::Row(Emit::row(row)), |n| Src::Reg(self.width.vector(n)))
-    }
-
-    /// The register that a row's new value is made in.
-    pub(crate) fn row_destination(&mut self, row: u16) -> Register {
-        match self.homes.of(row) {
-            Some(n) => self.width.vector(n),
-            None => self.temp(),
-        }
-    }
-
-    /// Stores a new value of a row that is in no host register.
-    pub(crate) fn settle(&mut self, row: u16, value: Register) {
-        if self.homes.of(row).is_none() {
-            self.store(row, value);
-        }
-    }
-
-    /// Loads a row into its host register.
-    pub(crate) fn fetch(&mut self, row: u16) {
-        if let Some(n) = self.homes.of(row) {
-            let code = width::LOAD.of(self.width);
-            self.asm.add(Instruction::with2(code, self.width.vector(n), Emit::row(row)));
-        }
-    }
-
-    /// Stores a row's host register.
-    pub(crate) fn keep(&mut self, row: u16) {
-        if let Some(n) = self.homes.of(row) {
-            self.begin();
-            self.store(row, self.width.vector(n));
-        }
-    }
-
-    /// Keeps a row as it is before the strip writes it.
-    pub(crate) fn save(&mut self, row: u16, is_fetched: bool, to: MemoryOperand) {
-        let value = match self.row_source(row) {
-            Src::Reg(register) if is_fetched => register,
-            _ => self.temp(),
-        };
-        if self.row_source(row) != Src::Reg(value) || !is_fetched {
-            self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, Emit::row(row)));
-        }
-        self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
-    }
-
-    /// Stores the active lanes of a row.
-    fn store(&mut self, row: u16, value: Register) {
-        let (place, code) = (Emit::row(row), width::STORE.of(self.width));
-        if self.width.is_wide() {
-            self.masked(EXEC, Instruction::with2(code, place, value));
-            return;
-        }
-        let (old, exec) = (self.temp(), self.exec_vector());
-        self.asm.add(Instruction::with2(width::LOAD.of(self.width), old, place));
-        self.asm.add(Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, old, old, value, exec));
-        self.asm.add(Instruction::with2(code, place, old));
     }
 
     fn masked(&mut self, mask: Register, instruction: Result<Instruction, IcedError>) {
@@ -516,13 +461,13 @@ impl Emit {
         let (there, back) = (self.asm.label(), self.asm.label());
         self.jump_if_any(mask, there);
         self.asm.bind(back);
-        let (taken, masks) = (self.taken, self.masks);
+        let state = self.state();
         let whole = move |e: &mut Emit| {
             e.asm.bind(there);
             rare(e);
             e.asm.jump(back);
         };
-        self.cold.push((taken, masks, there, Box::new(whole)));
+        self.cold.push((state, Box::new(whole)));
     }
 
     /// Integers of singles, towards zero. What is out of range is the least one.

@@ -560,7 +560,7 @@ fn mended_lanes_are_the_reference_s() {
 fn faults_are_noticed() {
     for width in widths() {
         for switch in [
-            Switch::SharedHome,
+            Switch::LostRows,
             Switch::LostRound,
             Switch::OpenLanes,
             Switch::SwappedSources,

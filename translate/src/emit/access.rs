@@ -277,7 +277,7 @@ impl Emit {
             _ => self.load_line(&to, here, lds),
         }
         self.asm.bind(done);
-        let (taken, masks) = (self.taken, self.masks);
+        let state = self.state();
         let rare = move |e: &mut Emit| {
             e.asm.bind(others);
             let (words, is_sliding) = (i32::from(access.words), e.asm.label());
@@ -324,7 +324,7 @@ impl Emit {
                 e.asm.jump(again);
             }
         };
-        self.cold.push((taken, masks, done, Box::new(rare)));
+        self.cold.push((state, Box::new(rare)));
     }
 
     /// `rax` = the host's address of `bytes` at the GPU's address in `rax`. Jumps to the first

@@ -56,8 +56,8 @@ impl Emit {
 
     /// The cold code and the routine of [`Emit::mend`].
     pub(crate) fn finish_cold(&mut self) {
-        while let Some((taken, masks, _, rare)) = self.cold.pop() {
-            (self.taken, self.masks) = (taken, masks);
+        while let Some((state, rare)) = self.cold.pop() {
+            (self.taken, self.masks, self.held) = state;
             rare(self);
         }
         if let Some(mender) = self.mender {
@@ -118,9 +118,9 @@ impl Emit {
             Register::R10,
             Register::R11,
         ];
-        // Those behind the temporaries are not in use, but for the two that are masks.
-        let used = self.temps.0 + self.most;
-        let used: Vec<usize> = (0..vectors).filter(|n| *n < used || *n >= self.temps.1).collect();
+        // Narrow strips have two masks behind the others.
+        let usable = Emit::usable(self.width);
+        let used: Vec<usize> = (0..vectors).filter(|n| self.touched >> n & 1 != 0 || *n >= usable).collect();
         for &n in &used {
             let place = at(Register::RDX, spill + 64 * field(n));
             self.asm.add(Instruction::with2(store, place, self.width.vector(n)));

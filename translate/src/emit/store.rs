@@ -60,7 +60,8 @@ impl Emit {
                 e.asm.jump(again);
             }
         };
-        self.cold.push((self.taken, self.masks, done, Box::new(rare)));
+        let state = self.state();
+        self.cold.push((state, Box::new(rare)));
     }
 
     /// What rows have for the strip.

@@ -9,7 +9,7 @@ use super::slice::{self, slice};
 use super::strips::{self, strips, uses};
 use crate::arena::{Arena, Piece};
 use crate::context::{end, Context, KEPT_ROWS};
-use crate::emit::Emit;
+use crate::emit::Needs;
 use crate::plan::{Access, Item, Rounds, Segment, Space};
 use crate::scalar::bits;
 use crate::width::Width;
@@ -17,6 +17,9 @@ use crate::{Registers, Why};
 use vkfd_sabotage::{Switch, Switches};
 
 type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
+
+/// So often strips are written again until their registers suffice.
+const ATTEMPTS: usize = 5;
 
 /// A part of a tail.
 enum Stage {
@@ -94,15 +97,13 @@ impl Pass {
             slice(segment, registers.mask_words(), in_strips, sabotage.has(Switch::LateScalars))?;
         let uses = uses(segment);
         let has_lanes = segment.lanes().next().is_some();
-        let with = |most| strips(segment, &places, (width, registers.lanes(), bytes), &uses, most, sabotage);
-        // Operations that need many temporaries leave fewer registers to rows.
+        let with = |needs| strips(segment, &places, (width, registers.lanes(), bytes), &uses, needs, sabotage);
         let code = || {
-            with(if width.is_wide() { 24 } else { 9 })
-                .or_else(|needed| with(Emit::usable(width).saturating_sub(needed)))
-                // Rows in memory take temporaries, too.
-                .or_else(|needed| with(Emit::usable(width).saturating_sub(needed)))
-                .or_else(|_| with(0))
-                .map_err(|_| Why::Encoding)
+            let mut made = with(Needs::new(segment.lanes().count()));
+            for _ in 0..ATTEMPTS {
+                made = made.or_else(|needs| with(needs.learned()));
+            }
+            made.map_err(|_| Why::Encoding)
         };
         let slice = scalars.map(|code| arena.put(&code)).transpose().map_err(|_| Why::Room)?;
         let (strips, pool) = if has_lanes {
@@ -285,8 +286,7 @@ fn tail(
     let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
     while let Some((index, item)) = rest.first() {
         if let Item::Store(access) = item {
-            let (code, pool) =
-                strips::store(access, (width, registers.lanes()), sabotage).map_err(|_| Why::Encoding)?;
+            let (code, pool) = strips::store(access, (width, registers.lanes()), sabotage).ok_or(Why::Encoding)?;
             stages.push(Stage::Store(put(&code)?, pool, *index));
             rest = &rest[1..];
             continue;

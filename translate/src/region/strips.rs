@@ -6,7 +6,7 @@ use super::field;
 use super::slice::Places;
 use crate::assembler::{at, Label, When};
 use crate::context::{end, Context};
-use crate::emit::{Emit, Homes, MaskPlace, Src};
+use crate::emit::{Emit, MaskPlace, Needs, Plan, Src};
 use crate::ops::{self, Double, How};
 use crate::plan::{needed, Access, Chosen, Lanes, Needed, Part, Placed, Rounds, Segment, Source, Space, Vector};
 use crate::width::{self, Width};
@@ -18,7 +18,6 @@ use vkfd_sabotage::{Switch, Switches};
 /// What rows are used for.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Use {
-    times: u32,
     /// It is read before it is written.
     live: bool,
     pub(super) written: bool,
@@ -32,29 +31,16 @@ pub(super) fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
     let mut uses: BTreeMap<u16, Use> = BTreeMap::new();
     let read = |uses: &mut BTreeMap<u16, Use>, row: u16| {
         let known = uses.entry(row).or_default();
-        known.times += 1;
         known.live |= !known.written;
     };
     let write = |uses: &mut BTreeMap<u16, Use>, row: u16| {
         let known = uses.entry(row).or_default();
-        known.times += 1;
         known.written = true;
     };
     for item in segment.lanes() {
-        match item {
-            Lanes::Vector(vector) => {
-                for source in vector.all_sources() {
-                    if let Source::Row(row) = source {
-                        read(&mut uses, row);
-                    }
-                }
-                vector.rows().for_each(|row| write(&mut uses, row));
-            }
-            Lanes::Access(access) => {
-                access.addresses().for_each(|row| read(&mut uses, row));
-                access.rows().for_each(|row| write(&mut uses, row));
-            }
-        }
+        let (reads, writes) = rows_of(&item);
+        reads.into_iter().for_each(|row| read(&mut uses, row));
+        writes.into_iter().for_each(|row| write(&mut uses, row));
     }
     let stored = stored(segment);
     for (row, known) in &mut uses {
@@ -73,22 +59,18 @@ fn stored(segment: &Segment) -> BTreeSet<u16> {
     segment.stores().flat_map(|access| access.addresses().chain(words(access))).collect()
 }
 
-/// Gives the rows that are used most host registers, from the first one on.
-fn homes(uses: &BTreeMap<u16, Use>, most: usize, looped: bool, sabotage: &Switches) -> Homes {
-    // A row that is used once is as well in memory.
-    let mut rows: Vec<(u32, u16)> =
-        uses.iter().filter(|(_, known)| looped || known.times > 1).map(|(row, known)| (known.times, *row)).collect();
-    rows.sort_by_key(|(times, row)| (std::cmp::Reverse(*times), *row));
-    let mut homes: Vec<(u16, usize)> =
-        rows.iter().take(most).enumerate().map(|(register, (_, row))| (*row, register)).collect();
-    if sabotage.has(Switch::SharedHome) {
-        if let [(_, one), (_, two), ..] = rows[..] {
-            let register = homes.iter().find(|(row, _)| *row == one).map_or(0, |(_, register)| *register);
-            homes.retain(|(row, _)| *row != two);
-            homes.push((two, register));
+/// The rows that an instruction reads, and those that it writes.
+fn rows_of(item: &Lanes) -> (Vec<u16>, Vec<u16>) {
+    match item {
+        Lanes::Vector(vector) => {
+            let reads = vector.all_sources().filter_map(|source| match source {
+                Source::Row(row) => Some(row),
+                _ => None,
+            });
+            (reads.collect(), vector.rows().collect())
         }
+        Lanes::Access(access) => (access.addresses().collect(), access.rows().collect()),
     }
-    Homes(homes)
 }
 
 /// A word of a source, by its place in the trace if it has one.
@@ -385,10 +367,7 @@ fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is
         e.load_words(access, look, part, to, base, out);
     }
     for (row, from) in access.rows().zip(&to) {
-        match e.row_source(row) {
-            Src::Reg(home) => e.mov(home, Src::Reg(*from)),
-            _ => e.settle(row, *from),
-        }
+        e.settle(row, *from);
         e.forget_row(row);
     }
 }
@@ -427,8 +406,8 @@ pub(super) fn store(
     access: &Access,
     (width, lanes): (Width, u8),
     sabotage: &Switches,
-) -> Result<(Vec<u8>, Box<[u32]>), usize> {
-    let mut e = Emit::new(width, Homes::default(), 0);
+) -> Option<(Vec<u8>, Box<[u32]>)> {
+    let mut e = Emit::new(width, Plan::new(false), Needs::new(0));
     let (head, next, leave, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
     KEPT.into_iter().for_each(|register| e.asm.push(register));
     e.asm.move64(Register::R9, Register::RSI);
@@ -461,8 +440,8 @@ pub(super) fn store(
     e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::MISSED));
     e.asm.jump(leave);
     e.finish_cold();
-    let Emit { asm, pool, most, .. } = e;
-    Ok((asm.finish().ok_or(most)?, pool.into_words()))
+    let Emit { asm, pool, .. } = e;
+    Some((asm.finish()?, pool.into_words()))
 }
 
 /// Whether a round becomes cheaper: without an instruction, or without the most of a product.
@@ -476,15 +455,19 @@ fn worth(segment: &Segment, light: &[Needed]) -> bool {
     })
 }
 
-/// A round.
+/// A round. In a light one some results are left out.
 fn body(
     e: &mut Emit,
-    segment: &Segment,
+    (segment, is_light): (&Segment, bool),
     (places, needed): (&[Places], &[Needed]),
     reach: &mut Reach,
     (out, sabotage): (Label, &Switches),
 ) {
-    for ((item, place), needed) in segment.lanes().zip(places).zip(needed) {
+    for (number, ((item, place), needed)) in segment.lanes().zip(places).zip(needed).enumerate() {
+        if !needed.nothing() {
+            let (reads, writes) = rows_of(&item);
+            e.prepare(number, is_light, &reads, &writes);
+        }
         match item {
             Lanes::Vector(item) => {
                 vector(e, item, *place, sabotage.has(Switch::SwappedSources), *needed);
@@ -502,19 +485,28 @@ fn body(
     }
 }
 
-/// The code of the strips, and its constants.
+/// The code of the strips, and its constants, or what was learned of the registers that it takes.
 pub(super) fn strips(
     segment: &Segment,
     places: &[Places],
     (width, lanes, bytes): (Width, u8, i64),
     uses: &BTreeMap<u16, Use>,
-    most: usize,
+    needs: Needs,
     sabotage: &Switches,
-) -> Result<(Vec<u8>, Box<[u32]>), usize> {
+) -> Result<(Vec<u8>, Box<[u32]>), Needs> {
     let looped = segment.rounds == Rounds::Strips;
-    let homes = homes(uses, most, looped, sabotage);
-    let first = homes.0.iter().map(|(_, register)| register + 1).max().unwrap_or(0);
-    let mut e = Emit::new(width, homes, first);
+    let mut plan = Plan::new(looped);
+    for item in segment.lanes() {
+        let (reads, writes) = rows_of(&item);
+        plan.add(&reads, &writes);
+    }
+    let most = Emit::usable(width).saturating_sub(needs.outside());
+    plan.finish(|row| uses.get(&row).is_some_and(|known| known.lasts), most);
+    if !plan.fits() {
+        return Err(needs);
+    }
+    let mut e = Emit::new(width, plan, needs);
+    e.loses_rows = sabotage.has(Switch::LostRows);
     e.mends_all = sabotage.has(Switch::MendAll);
     e.prefetches = segment.rounds != Rounds::Once;
     let accesses = segment.accesses().next().is_some();
@@ -528,9 +520,7 @@ pub(super) fn strips(
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
     e.asm.bind(head);
     e.load_exec(skip, sabotage.has(Switch::OpenLanes));
-    for (row, _) in uses.iter().filter(|(_, known)| known.live) {
-        e.fetch(*row);
-    }
+    e.begin_strip();
     e.asm.load64(Register::R8, at(Register::RDX, field(offset_of!(Context, trace))));
     e.asm.load32(Register::R10D, at(Register::RDX, field(offset_of!(Context, done))));
     if sabotage.has(Switch::LostRound) && looped {
@@ -542,9 +532,9 @@ pub(super) fn strips(
     if accesses {
         e.begin_accesses(out);
         e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
-        for (index, (row, known)) in uses.iter().filter(|(_, known)| known.restored).enumerate() {
+        for (index, (row, _)) in uses.iter().filter(|(_, known)| known.restored).enumerate() {
             e.begin();
-            e.save(*row, known.live, at(Register::RAX, 256 * field(index)));
+            e.save(*row, at(Register::RAX, 256 * field(index)));
         }
         let stays = |access: &Access| {
             let mut rows = access.addresses();
@@ -562,6 +552,7 @@ pub(super) fn strips(
         }
     }
     let again = |e: &mut Emit| {
+        e.end_round();
         let bytes = i32::try_from(bytes).unwrap_or(0);
         e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::R8, bytes));
         e.asm.add(Instruction::with1(Code::Dec_rm32, Register::R10D));
@@ -576,8 +567,9 @@ pub(super) fn strips(
             e.asm.jump_if(When::Zero, round);
             e.asm.bind(lighter);
             e.forget_masks();
-            body(&mut e, segment, (places, &light), &mut reach, (out, sabotage));
+            body(&mut e, (segment, true), (places, &light), &mut reach, (out, sabotage));
             again(&mut e);
+            e.begin_round();
             e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R10D, 1i32));
             e.asm.jump_if(When::Above, lighter);
         }
@@ -587,15 +579,12 @@ pub(super) fn strips(
     }
     e.asm.bind(round);
     e.forget_masks();
-    body(&mut e, segment, (places, &all), &mut reach, (out, sabotage));
+    body(&mut e, (segment, false), (places, &all), &mut reach, (out, sabotage));
     if looped {
         again(&mut e);
         e.asm.jump_if(When::NotZero, round);
     }
-    e.begin();
-    for (row, _) in uses.iter().filter(|(_, known)| known.lasts) {
-        e.keep(*row);
-    }
+    e.end_strip();
     e.asm.bind(next);
     if accesses {
         let kept = at(Register::RDX, field(offset_of!(Context, kept)));
@@ -629,7 +618,9 @@ pub(super) fn strips(
     made.into_iter().for_each(|n| e.clear_mask(n));
     e.asm.jump(next);
     e.finish_cold();
-    let Emit { asm, pool, most, .. } = e;
-    let code = asm.finish().ok_or(most)?;
-    Ok((code, pool.into_words()))
+    let Emit { asm, pool, needs, .. } = e;
+    match asm.finish() {
+        Some(code) => Ok((code, pool.into_words())),
+        None => Err(needs),
+    }
 }

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which rows are in host registers, from one instruction of a segment to the next.
+//!
+//! Before each instruction the rows that it reads and writes come to registers
+//! ([`Emit::prepare`]). If there are too few, the rows go whose next reads are farthest away.
+//! Changed rows count as nearer, because they have to be stored: in the context, with all lanes.
+//! When the strip ends, the active lanes go to the wave's rows. Registers without a row are the
+//! instruction's temporaries.
+//!
+//! A loop whose strips do all rounds begins each round with the same rows in the same registers:
+//! *fixed* ones ([`Emit::begin_strip`], [`Emit::end_round`]). Others that one round hands to the
+//! next are in the context then.
+//!
+//! An instruction's temporaries are counted while its code is written. If registers were missing,
+//! the code is written again with these numbers ([`Needs`]).
+
+use super::*;
+use crate::context::{Context, KEPT_ROWS};
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+/// Host registers that the widest code has.
+const MOST: usize = 32;
+
+/// An instruction reads a row, and may write it as well, or only writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Read,
+    Write,
+}
+
+/// A row of a segment.
+#[derive(Clone, Debug, Default)]
+struct Planned {
+    /// By the instruction's number.
+    events: Vec<(usize, Event)>,
+    /// The first event reads it, so that a loop reads what the round before has left.
+    is_live: bool,
+    is_written: bool,
+    /// Somebody reads it behind the segment.
+    lasts: bool,
+    /// Its register at the begin of each round.
+    fixed: Option<usize>,
+    /// Its place in the context.
+    slot: usize,
+}
+
+/// When a row is read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    /// After so many instructions.
+    Read(usize),
+    /// Behind the segment.
+    Behind,
+    /// Its value is not read any more.
+    Never,
+}
+
+impl Next {
+    /// The same as a distance to compare. A row that has changed is stored and loaded again, and
+    /// the loads wait for the stores. One that has not is at most loaded, often by the instruction
+    /// that reads it.
+    fn of(self, state: State) -> Next {
+        match self {
+            Next::Read(distance) if state == State::Clean => Next::Read(4 * distance),
+            next => next,
+        }
+    }
+}
+
+/// The rows of a segment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    rows: BTreeMap<u16, Planned>,
+    is_loop: bool,
+    length: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(is_loop: bool) -> Plan {
+        Plan { rows: BTreeMap::new(), is_loop, length: 0 }
+    }
+
+    /// Adds the next instruction: the rows that it reads and those that it writes.
+    pub(crate) fn add(&mut self, reads: &[u16], writes: &[u16]) {
+        let now = self.length;
+        self.length += 1;
+        for row in reads {
+            let known = self.rows.entry(*row).or_default();
+            known.is_live |= known.events.is_empty();
+            if known.events.last() != Some(&(now, Event::Read)) {
+                known.events.push((now, Event::Read));
+            }
+        }
+        for row in writes {
+            let known = self.rows.entry(*row).or_default();
+            known.is_written = true;
+            if known.events.last().is_none_or(|(at, _)| *at != now) {
+                known.events.push((now, Event::Write));
+            }
+        }
+    }
+
+    /// All instructions are known: which rows are read behind the segment, and how many registers
+    /// may be the same ones in each round.
+    pub(crate) fn finish(&mut self, lasts: impl Fn(u16) -> bool, most: usize) {
+        for (slot, (row, known)) in self.rows.iter_mut().enumerate() {
+            known.slot = slot;
+            known.lasts = known.is_written && lasts(*row);
+        }
+        if !self.is_loop {
+            return;
+        }
+        // What a round hands to the next one is on the longest way through the loop.
+        let mut order: Vec<(usize, &mut Planned)> = self
+            .rows
+            .values_mut()
+            .filter(|known| known.is_live)
+            .map(|known| (known.events.len() + if known.is_written { 4 } else { 0 }, known))
+            .collect();
+        order.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+        for (register, (_, known)) in order.into_iter().take(most).enumerate() {
+            known.fixed = Some(register);
+        }
+    }
+
+    /// Whether the context has room for all rows.
+    pub(crate) fn fits(&self) -> bool {
+        self.rows.len() <= KEPT_ROWS
+    }
+
+    fn next(&self, row: u16, from: usize) -> Next {
+        let Some(known) = self.rows.get(&row) else { return Next::Never };
+        let index = known.events.partition_point(|(at, _)| *at < from);
+        match known.events.get(index) {
+            Some((at, Event::Read)) => Next::Read(at - from),
+            Some((_, Event::Write)) => Next::Never,
+            None if self.is_loop && known.is_live => {
+                Next::Read(self.length - from + known.events.first().map_or(0, |(at, _)| *at))
+            }
+            None if known.lasts => Next::Behind,
+            None => Next::Never,
+        }
+    }
+
+    fn is_written(&self, row: u16) -> bool {
+        self.rows.get(&row).is_some_and(|known| known.is_written)
+    }
+
+    /// Fixed rows, and their registers.
+    fn fixed(&self) -> Vec<(u16, usize)> {
+        self.rows.iter().filter_map(|(row, known)| known.fixed.map(|register| (*row, register))).collect()
+    }
+
+    /// Rows that a round reads from the one before it, and that are not fixed.
+    fn handed_on(&self) -> Vec<u16> {
+        let is = |known: &Planned| self.is_loop && known.is_live && known.is_written && known.fixed.is_none();
+        self.rows.iter().filter(|(_, known)| is(known)).map(|(row, _)| *row).collect()
+    }
+}
+
+/// What a register has of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing yet: the present instruction writes it.
+    Fresh,
+    /// The same as memory.
+    Clean,
+    Dirty,
+}
+
+/// Where rows are at a place of the code.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    registers: [Option<(u16, State)>; MOST],
+    /// Rows whose place is the context and not the wave's row.
+    spilled: Vec<u16>,
+    /// Registers without a row.
+    free: [u8; MOST],
+    count: usize,
+    /// The instruction's number, and the number of its entry in [`Needs`].
+    item: usize,
+    pub(super) need: usize,
+}
+
+impl Held {
+    pub(super) fn new(width: Width) -> Held {
+        let mut held =
+            Held { registers: [None; MOST], spilled: Vec::new(), free: [0; MOST], count: 0, item: 0, need: 0 };
+        held.list(width);
+        held
+    }
+
+    fn find(&self, row: u16) -> Option<(usize, State)> {
+        let held = |slot: &Option<(u16, State)>| slot.is_some_and(|(other, _)| other == row);
+        let register = self.registers.iter().position(held)?;
+        self.registers[register].map(|(_, state)| (register, state))
+    }
+
+    /// Lists the registers without a row.
+    fn list(&mut self, width: Width) {
+        self.count = 0;
+        for register in (0..Emit::usable(width)).filter(|n| self.registers[*n].is_none()) {
+            self.free[self.count] = register as u8;
+            self.count += 1;
+        }
+    }
+
+    /// The temporary of this number.
+    pub(super) fn temp(&self, number: usize) -> Option<usize> {
+        (number < self.count).then(|| usize::from(self.free[number]))
+    }
+}
+
+/// How many temporaries each instruction takes, in each of a loop's two bodies, and in the last
+/// place what is outside of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Needs(Vec<Need>);
+
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// Registers that are left to the instruction.
+    left: u8,
+    /// What it has taken, and whether there were as many.
+    taken: u8,
+    is_short: bool,
+}
+
+impl Needs {
+    pub(crate) fn new(instructions: usize) -> Needs {
+        // What most instructions take.
+        Needs(vec![Need { left: 1, taken: 0, is_short: false }; 2 * instructions + 1])
+    }
+
+    fn of(&self, number: usize) -> usize {
+        self.0.get(number).map_or(0, |need| need.left.into())
+    }
+
+    pub(super) fn note(&mut self, number: usize, taken: usize, is_there: bool) {
+        if let Some(need) = self.0.get_mut(number) {
+            need.taken = need.taken.max(u8::try_from(taken).unwrap_or(u8::MAX));
+            need.is_short |= !is_there;
+        }
+    }
+
+    /// What the next attempt is made with. Rows in memory take temporaries, too: an instruction
+    /// that was left as many as it takes, and is short of them, has all of its rows there.
+    pub(crate) fn learned(mut self) -> Needs {
+        for need in &mut self.0 {
+            let left = if need.is_short && need.taken <= need.left { u8::MAX } else { need.taken.max(need.left) };
+            *need = Need { left, taken: 0, is_short: false };
+        }
+        self
+    }
+
+    fn last(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    pub(crate) fn outside(&self) -> usize {
+        self.of(self.last())
+    }
+}
+
+impl Emit {
+    fn slot(&self, row: u16) -> MemoryOperand {
+        let slot = self.plan.rows.get(&row).map_or(0, |known| known.slot);
+        at(Register::RDX, i64::try_from(offset_of!(Context, spilled_rows) + 64 * slot).unwrap_or(0))
+    }
+
+    /// Where a row is that is in no register.
+    fn place(&self, row: u16) -> MemoryOperand {
+        if self.held.spilled.contains(&row) {
+            self.slot(row)
+        } else {
+            Emit::row(row)
+        }
+    }
+
+    /// A row, where it is.
+    pub(crate) fn row_source(&self, row: u16) -> Src {
+        match self.held.find(row) {
+            Some((register, State::Clean | State::Dirty)) => Src::Reg(self.width.vector(register)),
+            _ => Src::Row(self.place(row)),
+        }
+    }
+
+    /// The register that a row's new value is made in.
+    pub(crate) fn row_destination(&mut self, row: u16) -> Register {
+        match self.held.find(row) {
+            Some((register, _)) => self.width.vector(register),
+            None => self.temp(),
+        }
+    }
+
+    /// A row has a new value.
+    pub(crate) fn settle(&mut self, row: u16, value: Register) {
+        if let Some((register, _)) = self.held.find(row) {
+            self.mov(self.width.vector(register), Src::Reg(value));
+            self.held.registers[register] = Some((row, State::Dirty));
+            return;
+        }
+        self.spill(row, value);
+    }
+
+    fn spill(&mut self, row: u16, value: Register) {
+        let to = self.slot(row);
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
+        if !self.held.spilled.contains(&row) {
+            self.held.spilled.push(row);
+        }
+    }
+
+    fn load_row(&mut self, row: u16, register: usize) {
+        let (code, from) = (width::LOAD.of(self.width), self.place(row));
+        self.asm.add(Instruction::with2(code, self.width.vector(register), from));
+        self.hold(row, register, State::Clean);
+    }
+
+    fn hold(&mut self, row: u16, register: usize, state: State) {
+        self.held.registers[register] = Some((row, state));
+        self.touched |= 1 << register;
+    }
+
+    /// Takes a register's row out of it.
+    fn evict(&mut self, register: usize) {
+        let Some((row, state)) = self.held.registers[register].take() else { return };
+        if state == State::Dirty && self.plan.next(row, self.held.item) != Next::Never && !self.loses_rows {
+            self.spill(row, self.width.vector(register));
+        }
+    }
+
+    /// A free register for a row: its own one if possible, and no other row's own one.
+    fn register_for(&self, row: u16) -> Option<usize> {
+        let is_free = |n: &usize| self.held.registers[*n].is_none();
+        let own = self.plan.rows.get(&row).and_then(|known| known.fixed);
+        if let Some(own) = own.filter(is_free) {
+            return Some(own);
+        }
+        let of_others = self.plan.rows.values().filter(|known| known.fixed.is_some()).count();
+        let usable = Emit::usable(self.width);
+        (of_others..usable).chain(0..of_others.min(usable)).find(is_free)
+    }
+
+    /// How many registers have no row.
+    fn room(&self) -> usize {
+        self.held.registers[..Emit::usable(self.width)].iter().filter(|slot| slot.is_none()).count()
+    }
+
+    /// The row without a pin whose register costs least, and that register.
+    fn cheapest(&self, pinned: &[u16]) -> Option<(Next, usize)> {
+        let rows = self.held.registers[..Emit::usable(self.width)].iter().enumerate();
+        rows.filter_map(|(register, slot)| slot.map(|(row, state)| (register, row, state)))
+            .filter(|(_, row, _)| !pinned.contains(row))
+            .map(|(register, row, state)| (self.plan.next(row, self.held.item).of(state), register))
+            .max()
+    }
+
+    /// Makes room until so many registers are free, without these rows' ones.
+    fn make_room(&mut self, count: usize, pinned: &[u16]) {
+        while self.room() < count {
+            let Some((_, register)) = self.cheapest(pinned) else { return };
+            self.evict(register);
+        }
+    }
+
+    /// What comes next belongs to no instruction.
+    fn outside(&mut self) {
+        (self.held.item, self.held.need) = (self.plan.length, self.needs.last());
+    }
+
+    /// The instruction of this number is next, which reads and writes these rows. A `light` body
+    /// leaves out results that nobody reads.
+    pub(crate) fn prepare(&mut self, item: usize, is_light: bool, reads: &[u16], writes: &[u16]) {
+        (self.held.item, self.held.need) = (item, item + if is_light { self.plan.length } else { 0 });
+        for slot in &mut self.held.registers {
+            // Its instruction's result is not needed.
+            *slot = slot.filter(|(_, state)| *state != State::Fresh);
+        }
+        let mut pinned = [reads, writes].concat();
+        pinned.sort_unstable();
+        pinned.dedup();
+        if self.loses_rows {
+            self.make_room(MOST, &pinned);
+        }
+        let (targets, sources): (Vec<u16>, Vec<u16>) =
+            pinned.iter().filter(|row| self.held.find(**row).is_none()).partition(|row| writes.contains(row));
+        let needs = self.needs.of(self.held.need);
+        // Sources may be in memory as well, and results in temporaries.
+        for kept in [&pinned[..], writes, &[]] {
+            self.make_room(targets.len() + needs, kept);
+        }
+        for row in targets {
+            let Some(register) = self.register_for(row).filter(|_| self.room() > needs) else { break };
+            if reads.contains(&row) {
+                self.load_row(row, register);
+            } else {
+                self.hold(row, register, State::Fresh);
+            }
+        }
+        for row in sources {
+            let again = self.plan.next(row, item + 1);
+            let is_fixed = self.plan.rows.get(&row).is_some_and(|known| known.fixed.is_some());
+            if !matches!(again, Next::Read(distance) if is_fixed || item + 1 + distance < self.plan.length) {
+                continue;
+            }
+            if self.room() <= needs {
+                match self.cheapest(&pinned) {
+                    Some((next, register)) if next > again.of(State::Clean) => self.evict(register),
+                    _ => continue,
+                }
+            }
+            if let Some(register) = self.register_for(row) {
+                self.load_row(row, register);
+            }
+        }
+        self.held.list(self.width);
+    }
+
+    /// A strip begins: fixed rows come to their registers, and rows that rounds hand on to the
+    /// context.
+    pub(crate) fn begin_strip(&mut self) {
+        self.held = Held::new(self.width);
+        self.outside();
+        for (row, register) in self.plan.fixed() {
+            self.load_row(row, register);
+        }
+        self.held.list(self.width);
+        for row in self.plan.handed_on() {
+            self.begin();
+            let room = self.temp();
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), room, Emit::row(row)));
+            self.spill(row, room);
+        }
+        self.begin_round();
+    }
+
+    /// Where rows are at the begin of each round.
+    pub(crate) fn begin_round(&mut self) {
+        self.held = Held::new(self.width);
+        self.outside();
+        for (row, register) in self.plan.fixed() {
+            let state = if self.plan.is_written(row) { State::Dirty } else { State::Clean };
+            self.held.registers[register] = Some((row, state));
+        }
+        self.held.spilled = self.plan.handed_on();
+        self.held.list(self.width);
+    }
+
+    /// A loop's round ends: rows go where the next one expects them.
+    pub(crate) fn end_round(&mut self) {
+        self.outside();
+        let (fixed, handed_on) = (self.plan.fixed(), self.plan.handed_on());
+        for register in 0..Emit::usable(self.width) {
+            let Some((row, state)) = self.held.registers[register] else { continue };
+            if fixed.contains(&(row, register)) {
+                continue;
+            }
+            if fixed.iter().any(|(other, at)| *other == row || *at == register) {
+                self.evict(register);
+            } else if state == State::Dirty && handed_on.contains(&row) {
+                self.spill(row, self.width.vector(register));
+                self.held.registers[register] = Some((row, State::Clean));
+            }
+        }
+        for (row, register) in fixed {
+            if self.held.registers[register].is_none() {
+                self.load_row(row, register);
+            }
+        }
+        self.held.list(self.width);
+    }
+
+    /// The strip ends: the active lanes of rows that somebody reads go to the wave.
+    pub(crate) fn end_strip(&mut self) {
+        self.outside();
+        let lasting: Vec<u16> = self.plan.rows.iter().filter(|(_, known)| known.lasts).map(|(row, _)| *row).collect();
+        let mut dirty = Vec::new();
+        for (register, slot) in self.held.registers.iter_mut().enumerate() {
+            match *slot {
+                Some((row, State::Dirty)) if lasting.contains(&row) => dirty.push((row, register)),
+                _ => *slot = None,
+            }
+        }
+        self.held.list(self.width);
+        for (row, register) in dirty {
+            self.begin();
+            let value = self.width.vector(register);
+            if self.held.count == 0 {
+                self.spill(row, value);
+            } else {
+                self.store(row, Src::Reg(value));
+                self.held.spilled.retain(|other| *other != row);
+            }
+            self.held.registers[register] = None;
+            self.held.list(self.width);
+        }
+        for row in std::mem::take(&mut self.held.spilled) {
+            if lasting.contains(&row) {
+                self.begin();
+                let from = self.slot(row);
+                self.store(row, Src::Row(from));
+            }
+        }
+    }
+
+    /// Stores the active lanes of a row.
+    fn store(&mut self, row: u16, value: Src) {
+        let (place, code) = (Emit::row(row), width::STORE.of(self.width));
+        if self.width.is_wide() {
+            let value = self.reg(value);
+            self.masked(EXEC, Instruction::with2(code, place, value));
+            return;
+        }
+        let (old, exec) = (self.temp(), self.exec_vector());
+        self.asm.add(Instruction::with2(width::LOAD.of(self.width), old, place));
+        let blend = Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm;
+        match value {
+            Src::Row(from) => self.asm.add(Instruction::with4(blend, old, old, from, exec)),
+            value => {
+                let value = self.reg(value);
+                self.asm.add(Instruction::with4(blend, old, old, value, exec));
+            }
+        }
+        self.asm.add(Instruction::with2(code, place, old));
+    }
+
+    /// Keeps a row as it is before the strip writes it.
+    pub(crate) fn save(&mut self, row: u16, to: MemoryOperand) {
+        let value = match self.row_source(row) {
+            Src::Reg(register) => register,
+            _ => {
+                let value = self.temp();
+                self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, Emit::row(row)));
+                value
+            }
+        };
+        self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
+    }
+}
