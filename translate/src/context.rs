@@ -79,10 +79,8 @@ impl Accessing {
     /// A store to LDS. The lanes are within its bounds.
     pub const STORE_LDS: u32 = 2;
     /// No access: the page of the address that is the base is asked for, to load of it or to store.
-    pub const PAGE: u32 = 4;
-    pub const PAGE_TO_WRITE: u32 = 5;
-    /// A sum of words in LDS, which are aligned. It cannot fail: words beyond its end are left out.
-    pub const ADD_LDS: u32 = 3;
+    pub const PAGE: u32 = 3;
+    pub const PAGE_TO_WRITE: u32 = 4;
 
     /// How far a word is behind a lane's address.
     #[must_use]

@@ -366,10 +366,6 @@ fn load_across(cx: &mut Cx, va: u64, to: &mut [u8]) -> bool {
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
     let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
-    if access.kind == Accessing::ADD_LDS {
-        add_local(cx, access);
-        return 1;
-    }
     if let Accessing::PAGE | Accessing::PAGE_TO_WRITE = access.kind {
         return page(cx, access).is_some().into();
     }
@@ -459,17 +455,6 @@ fn store_local(cx: &mut Cx, access: &Accessing) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// A strip's sums of words in LDS, in the order of lanes.
-fn add_local(cx: &mut Cx, access: &Accessing) {
-    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
-        let at = access.low[lane].wrapping_add(access.base as u32) as usize;
-        let end = at.saturating_add(4);
-        if let Some(word) = cx.group.lds.get_mut(at..end).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
-            *word = u32::from_le_bytes(*word).wrapping_add(access.result[0][lane]).to_le_bytes();
-        }
-    }
 }
 
 /// Lanes that vectors have left, by the reference engine's function.

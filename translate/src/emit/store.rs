@@ -111,6 +111,36 @@ impl Emit {
         self.jump_if_any(apart, out);
     }
 
+    /// Adds the active lanes' words to LDS, in the order of lanes, because they may be the same
+    /// words. Those beyond its end are left out. `r8` and `r10` are free in a store's code.
+    pub(crate) fn add_in_lds(&mut self, access: &Access) {
+        let lane = |mut place: MemoryOperand| {
+            (place.index, place.scale) = (Register::R12, 4);
+            place
+        };
+        let (addresses, words) = (lane(Emit::row(access.address)), lane(Emit::row(access.data[0])));
+        let (next, beyond, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.load32(Register::R13D, context(offset_of!(Context, lds_bytes)));
+        self.asm.add(Instruction::with2(Code::Sub_rm32_imm8, Register::R13D, 4));
+        self.asm.jump_if(When::Below, done);
+        self.asm.load64(Register::R8, context(offset_of!(Context, lds)));
+        self.asm.load32(Register::EBP, context(offset_of!(Context, active)));
+        self.asm.bind(next);
+        self.asm.add(Instruction::with2(Code::Bsf_r32_rm32, Register::R12D, Register::EBP));
+        self.asm.add(Instruction::with2(Code::Btr_rm32_r32, Register::EBP, Register::R12D));
+        self.asm.load32(Register::EAX, addresses);
+        self.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::EAX, access.offsets[0]));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_r32, Register::EAX, Register::R13D));
+        self.asm.jump_if(When::Above, beyond);
+        self.asm.load32(Register::R10D, words);
+        let word = MemoryOperand::with_base_index(Register::R8, Register::RAX);
+        self.asm.add(Instruction::with2(Code::Add_rm32_r32, word, Register::R10D));
+        self.asm.bind(beyond);
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EBP, Register::EBP));
+        self.asm.jump_if(When::NotZero, next);
+        self.asm.bind(done);
+    }
+
     /// Has the engine store the words of each active lane: of both parts, before the next lane's.
     pub(crate) fn store_singly(&mut self, access: &Access, rows: &[u16], base: MemoryOperand, out: Label) {
         let before = self.taken;
@@ -122,11 +152,7 @@ impl Emit {
             self.taken = before;
         }
         let lds = access.space == Space::Lds;
-        let kind = match (access.adds, lds) {
-            (true, _) => Accessing::ADD_LDS,
-            (false, true) => Accessing::STORE_LDS,
-            (false, false) => Accessing::STORE,
-        };
+        let kind = if lds { Accessing::STORE_LDS } else { Accessing::STORE };
         let apart = request(offset_of!(Accessing, apart));
         let distance = if access.parts == 2 { access.offsets[1].wrapping_sub(access.offsets[0]) } else { 0 };
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, apart, distance));

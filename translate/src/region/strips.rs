@@ -423,7 +423,7 @@ pub(super) fn store(
     let base = base(access, Places::default());
     if access.adds {
         // A strip that is done is not done again: nothing may lead out.
-        e.store_singly(access, &access.data[..1], base, out);
+        e.add_in_lds(access);
     } else {
         let look = e.look(access, base, access.end(), out, sabotage.has(Switch::GuessedShape));
         e.begin();
