@@ -169,6 +169,7 @@ impl Suite for Monitors {
                 "dash",
                 "coreutils",
                 "grep",
+                "procps",
                 "util-linux",
             ],
         }
