@@ -18,6 +18,7 @@ pub(crate) struct Label(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     Below = 2,
+    NotBelow = 3,
     Above = 7,
     Zero = 4,
     NotZero = 5,

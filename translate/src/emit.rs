@@ -12,7 +12,7 @@
 //! Host registers while strips run: `rdi` is the first row and `rsi` the first scalar register,
 //! both advanced to the strip. `r9` is the first scalar register, `rdx` the context and `rcx` the
 //! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
-//! mask.
+//! mask. `r14` and `r15` have masks ([`masks`]).
 
 mod access;
 mod compare;
@@ -111,6 +111,8 @@ pub(crate) struct Emit {
     masks: usize,
     /// Masks that are in registers, by the scalar register or place in the trace.
     cached: Vec<(MaskPlace, Mask)>,
+    /// Masks of scalar registers that have general registers.
+    homes: Vec<(u8, Register)>,
     /// Which register a mask is kept in next.
     turn: usize,
     cold: Vec<(State, Cold)>,
@@ -121,6 +123,8 @@ pub(crate) struct Emit {
     /// Rows of addresses whose shape the context has, and how many there were.
     looked: Vec<(access::Key, usize)>,
     looks: usize,
+    /// The row of addresses, by its number, whose base is in `rax`.
+    base_of: Option<usize>,
     /// All active lanes are left to the engine, for tests.
     pub(crate) mends_all: bool,
     /// Loads of memory are a loop's: those of later rounds are foreseen.
@@ -162,12 +166,14 @@ impl Emit {
             loses_rows: false,
             masks: 0,
             cached: Vec::new(),
+            homes: Vec::new(),
             turn: 0,
             cold: Vec::new(),
             mender: None,
             accessor: None,
             looked: Vec::new(),
             looks: 0,
+            base_of: None,
             mends_all: false,
             prefetches: false,
             past: false,
@@ -177,7 +183,7 @@ impl Emit {
 
     /// The next instruction begins.
     pub(crate) fn begin(&mut self) {
-        (self.taken, self.masks) = (0, 0);
+        (self.taken, self.masks, self.base_of) = (0, 0, None);
     }
 
     /// A vector register that is free until the instruction ends.
@@ -233,6 +239,15 @@ impl Emit {
         at(Register::RCX, self.pool.word(word))
     }
 
+    /// A constant of all lanes as an instruction's operand. Narrow instructions have no broadcast.
+    fn operand(&mut self, word: u32) -> MemoryOperand {
+        if self.width.is_wide() {
+            broadcast(self.constant(word))
+        } else {
+            at(Register::RCX, self.pool.vector(&[word; 8]))
+        }
+    }
+
     /// A source in a register: its own, or `room`.
     fn in_register(&mut self, source: Src, room: Register) -> Register {
         let width = self.width;
@@ -276,15 +291,12 @@ impl Emit {
         match b {
             Src::Reg(b) => Instruction::with3(code, d, a, b),
             Src::Row(place) => Instruction::with3(code, d, a, place),
-            Src::All(_) | Src::Const(_) => {
-                let place = match b {
-                    Src::All(place) => place,
-                    Src::Const(word) => self.constant(word),
-                    _ => at(Register::RCX, 0),
-                };
-                if self.width.is_wide() {
-                    return Instruction::with3(code, d, a, broadcast(place));
-                }
+            Src::Const(word) => {
+                let place = self.operand(word);
+                Instruction::with3(code, d, a, place)
+            }
+            Src::All(place) if self.width.is_wide() => Instruction::with3(code, d, a, broadcast(place)),
+            Src::All(_) => {
                 let b = self.reg(b);
                 Instruction::with3(code, d, a, b)
             }
@@ -433,7 +445,7 @@ impl Emit {
             }
             (Mask::V(mask), Src::Const(word)) => {
                 // No temporary: the mask may be in one that counts as free.
-                let place = at(Register::RCX, self.pool.vector(&[word; 8]));
+                let place = self.operand(word);
                 let blend = Instruction::with4(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, d, d, place, mask);
                 self.asm.add(blend);
             }
@@ -458,8 +470,30 @@ impl Emit {
 
     /// What is done if an active lane is in the mask; the code for it lies behind all other.
     pub(crate) fn cold(&mut self, mask: Mask, rare: impl FnOnce(&mut Emit) + 'static) {
-        let (there, back) = (self.asm.label(), self.asm.label());
+        let there = self.asm.label();
         self.jump_if_any(mask, there);
+        self.lies_behind(there, rare);
+    }
+
+    /// What is done if words of an active lane differ.
+    fn unless_equal(&mut self, a: Src, b: Src, rare: impl FnOnce(&mut Emit) + 'static) {
+        if self.width.is_wide() {
+            let differ = self.once(|e| e.compared(a, b, Order::NotEqual, false));
+            return self.cold(differ, rare);
+        }
+        let before = (self.taken, self.masks);
+        let (there, equal) = (self.asm.label(), self.temp());
+        self.compare(Mask::V(equal), a, b, Order::Equal, false);
+        let exec = self.exec_vector();
+        self.asm.add(Instruction::with2(Code::VEX_Vtestps_ymm_ymmm256, equal, exec));
+        (self.taken, self.masks) = before;
+        self.asm.jump_if(When::NotBelow, there);
+        self.lies_behind(there, rare);
+    }
+
+    /// What is done from a label on, behind all other code, before this place goes on.
+    fn lies_behind(&mut self, there: Label, rare: impl FnOnce(&mut Emit) + 'static) {
+        let back = self.asm.label();
         self.asm.bind(back);
         let state = self.state();
         let whole = move |e: &mut Emit| {

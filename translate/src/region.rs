@@ -108,6 +108,11 @@ impl Region {
         self.passes.iter().flat_map(Pass::code)
     }
 
+    /// Its functions in their order, each with its constants if it has any.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (u64, Option<u64>)> + '_ {
+        self.passes.iter().flat_map(Pass::calls)
+    }
+
     /// Runs it, a loop for at most `limit` rounds.
     ///
     /// # Safety

@@ -3,11 +3,13 @@
 //!
 //! An operation finds its sources in `rax` and `rcx` and leaves its result in `rax`. Registers of
 //! the wave stay in memory: a round has few scalar instructions, and each is done once for all
-//! lanes. `rbx` is the first scalar register, `r12` the context, `r13` the round's trace, `r14` the
-//! completed rounds.
+//! lanes. But the next instruction finds a result in `rax`, and SCC in `r10` ([`Latest`]). `rbx` is
+//! the first scalar register, `r12` the context, `r13` the round's trace, `r14` the completed
+//! rounds.
 
 use crate::assembler::{at, Assembler};
 use crate::context::Context;
+use crate::plan::{Branch, Item};
 use crate::Registers;
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
@@ -40,6 +42,7 @@ struct Operation {
     src: [u8; 2],
     scc: Scc,
     write: fn(&mut Assembler),
+    reads_scc: bool,
     /// EXEC gets the result, and the destination what EXEC was.
     saves: bool,
 }
@@ -55,6 +58,7 @@ const A: Register = Register::EAX;
 const B: Register = Register::ECX;
 const A64: Register = Register::RAX;
 const B64: Register = Register::RCX;
+const SCC: Register = Register::R10L;
 
 fn two(asm: &mut Assembler, code: Code, a: Register, b: Register) {
     asm.add(Instruction::with2(code, a, b));
@@ -66,15 +70,16 @@ fn one(asm: &mut Assembler, code: Code, a: Register) {
 
 /// The host's carry is SCC.
 fn carry_in(asm: &mut Assembler) {
-    asm.add(Instruction::with2(Code::Cmp_rm8_imm8, scc(), 1i32));
+    asm.add(Instruction::with2(Code::Cmp_rm8_imm8, SCC, 1i32));
     asm.add(Ok(Instruction::with(Code::Cmc)));
 }
 
 /// The host's zero flag is the contrary of SCC.
 fn zero_unless_scc(asm: &mut Assembler) {
-    asm.add(Instruction::with2(Code::Cmp_rm8_imm8, scc(), 0i32));
+    asm.add(Instruction::with2(Code::Test_rm8_r8, SCC, SCC));
 }
 
+/// Where the context has SCC.
 fn scc() -> iced_x86::MemoryOperand {
     at(CONTEXT, i64::try_from(offset_of!(Context, scc)).unwrap_or(0))
 }
@@ -84,6 +89,7 @@ fn shifted(asm: &mut Assembler, by: u32) {
     asm.add(Instruction::with2(Code::Shl_rm64_imm8, A64, by));
     two(asm, Code::Add_r64_rm64, A64, B64);
     two(asm, Code::Mov_r64_rm64, Register::RDX, A64);
+    two(asm, Code::Mov_r32_rm32, A, A);
     asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RDX, 32u32));
 }
 
@@ -95,7 +101,7 @@ macro_rules! operations {
                     fn write($asm: &mut Assembler) {
                         $body;
                     }
-                    Operation { dst: $dst, src: $src, scc: $scc, write, saves: false }
+                    Operation { dst: $dst, src: $src, scc: $scc, write, reads_scc: reads_scc(op), saves: false }
                 })*)*
                 _ => return None,
             })
@@ -246,7 +252,14 @@ operations! {
 
 /// An operation of a source and EXEC, which is saved: the code leaves it in `rcx`.
 fn saving(op: Op) -> Option<Operation> {
-    let saves = |words: u8, write| Operation { dst: words, src: [words, words], scc: Scc::NonZero, write, saves: true };
+    let saves = |words: u8, write| Operation {
+        dst: words,
+        src: [words, words],
+        scc: Scc::NonZero,
+        write,
+        reads_scc: false,
+        saves: true,
+    };
     let without_exec = |asm: &mut Assembler| {
         two(asm, Code::Mov_r64_rm64, Register::RDX, B64);
         one(asm, Code::Not_rm64, Register::RDX);
@@ -263,6 +276,10 @@ fn saving(op: Op) -> Option<Operation> {
         Op::SAndn2SaveexecB64 => saves(2, without_exec),
         _ => return None,
     })
+}
+
+fn reads_scc(op: Op) -> bool {
+    matches!(op, Op::SAddcU32 | Op::SSubbU32 | Op::SCselectB32 | Op::SCselectB64)
 }
 
 /// Whether a comparison with an immediate takes it without its sign.
@@ -330,57 +347,183 @@ impl Scalar {
     }
 
     /// Writes its code.
-    pub(crate) fn write(&self, asm: &mut Assembler) {
-        let rooms = [(A, A64), (B, B64)];
-        for ((source, words), (narrow, wide)) in self.sources.iter().zip(self.operation.src).zip(rooms) {
-            match source {
-                Some(Source::Register(n)) if words == 2 => {
-                    asm.load_pair([wide, Register::RDX], at(SCALARS, 4 * i64::from(*n)));
-                }
-                Some(Source::Register(n)) => asm.load32(narrow, at(SCALARS, 4 * i64::from(*n))),
-                Some(Source::Constant(value)) if words == 2 => {
-                    asm.add(Instruction::with2(Code::Mov_r64_imm64, wide, *value));
-                }
-                Some(Source::Constant(value)) => {
+    pub(crate) fn write(&self, asm: &mut Assembler, latest: &mut Latest, wanted: Wanted) {
+        if self.operation.reads_scc {
+            latest.need_scc(asm);
+        }
+        let [first, second] = [0, 1].map(|index| match self.sources[index] {
+            Some(Source::Register(n)) => Some((n, self.operation.src[index])),
+            _ => None,
+        });
+        if second.is_some() && second == latest.result {
+            two(asm, Code::Mov_r64_rm64, B64, A64);
+        }
+        if first.is_none() || first != latest.result {
+            self.load(asm, latest, 0, (A, A64));
+        }
+        if second.is_none() || second != latest.result {
+            self.load(asm, latest, 1, (B, B64));
+        }
+        (self.operation.write)(asm);
+        if self.operation.scc != Scc::Keep {
+            self.set_scc(asm, latest, wanted);
+        }
+        let words = self.operation.dst;
+        latest.result = match words {
+            // A comparison changes nothing.
+            0 => first,
+            _ if self.operation.saves => {
+                latest.store(asm, (Operand::EXEC, words), A64);
+                // Last, also where it is EXEC itself.
+                latest.store(asm, (self.dst, words), B64);
+                (self.dst != Operand::EXEC).then_some((Operand::EXEC, words))
+            }
+            _ => {
+                latest.store(asm, (self.dst, words), A64);
+                Some((self.dst, words))
+            }
+        };
+    }
+
+    fn load(&self, asm: &mut Assembler, latest: &Latest, index: usize, (narrow, wide): (Register, Register)) {
+        let words = self.operation.src[index];
+        match self.sources[index] {
+            Some(Source::Register(n)) => latest.load(asm, (n, words), wide),
+            Some(Source::Constant(value)) => match (u32::try_from(value), i32::try_from(value as i64)) {
+                (Ok(low), _) => asm.add(Instruction::with2(Code::Mov_r32_imm32, narrow, low)),
+                (_, Ok(low)) if words == 2 => asm.add(Instruction::with2(Code::Mov_rm64_imm32, wide, low)),
+                _ if words == 2 => asm.add(Instruction::with2(Code::Mov_r64_imm64, wide, value)),
+                _ => {
                     let low = u32::try_from(value & 0xffff_ffff).unwrap_or(0);
                     asm.add(Instruction::with2(Code::Mov_r32_imm32, narrow, low));
                 }
-                None => {}
-            }
+            },
+            None => {}
         }
-        (self.operation.write)(asm);
-        match self.operation.scc {
-            Scc::Keep => {}
-            Scc::NonZero => {
-                let code = if self.operation.dst == 2 { Code::Test_rm64_r64 } else { Code::Test_rm32_r32 };
-                let register = if self.operation.dst == 2 { A64 } else { A };
+    }
+
+    /// Gives SCC to those who want it.
+    fn set_scc(&self, asm: &mut Assembler, latest: &mut Latest, wanted: Wanted) {
+        latest.has_scc = wanted.inside || wanted.behind;
+        if !latest.has_scc {
+            return;
+        }
+        let code = match self.operation.scc {
+            Scc::Flag(code) => code,
+            _ => {
+                let (code, register) =
+                    if self.operation.dst == 2 { (Code::Test_rm64_r64, A64) } else { (Code::Test_rm32_r32, A) };
                 two(asm, code, register, register);
-                asm.add(Instruction::with1(Code::Setne_rm8, scc()));
+                Code::Setne_rm8
             }
-            Scc::Flag(code) => asm.add(Instruction::with1(code, scc())),
-        }
-        let mut result = (A, A64);
-        if self.operation.saves {
-            let exec = at(SCALARS, 4 * i64::from(Operand::EXEC));
-            if self.operation.dst == 2 {
-                asm.store64(exec, A64);
-            } else {
-                asm.store32(exec, A);
-            }
-            // Last, also where it is EXEC itself.
-            result = (B, B64);
-        }
-        match self.operation.dst {
-            1 => asm.store32(at(SCALARS, 4 * i64::from(self.dst)), result.0),
-            2 => asm.store64(at(SCALARS, 4 * i64::from(self.dst)), result.1),
-            _ => {}
+        };
+        one(asm, code, SCC);
+        if wanted.behind {
+            asm.add(Instruction::with2(Code::Mov_rm8_r8, scc(), SCC));
         }
     }
 }
 
-/// Jumps behind the region unless SCC is as the branch back wants it.
-pub(crate) fn branch(asm: &mut Assembler, on: bool, out: crate::assembler::Label) {
-    use crate::assembler::When;
-    zero_unless_scc(asm);
-    asm.jump_if(if on { When::Zero } else { When::NotZero }, out);
+/// Who wants the SCC that an instruction makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// A later instruction of the piece.
+    inside: bool,
+    /// Whoever comes behind the piece.
+    behind: bool,
+}
+
+/// For each item of a piece, who wants its SCC.
+pub(crate) fn wanted(items: &[&Item]) -> Vec<Wanted> {
+    let mut wanted = vec![Wanted::default(); items.len()];
+    let mut now = Wanted { inside: false, behind: true };
+    for (item, wanted) in items.iter().zip(&mut wanted).rev() {
+        match item {
+            Item::Scalar(scalar) => {
+                if scalar.operation.scc != Scc::Keep {
+                    *wanted = std::mem::take(&mut now);
+                }
+                now.inside |= scalar.operation.reads_scc;
+            }
+            // It may lead out.
+            Item::Branch(branch) => {
+                let reads = matches!(branch, Branch::Scc(_));
+                now = Wanted { inside: now.inside | reads, behind: true };
+            }
+            _ => {}
+        }
+    }
+    wanted
+}
+
+/// What is in registers between two instructions of a piece.
+#[derive(Default)]
+pub(crate) struct Latest {
+    /// `rax` has a scalar register, or two of them.
+    result: Option<(u8, u8)>,
+    /// `r10` has SCC.
+    has_scc: bool,
+    /// Registers that the segment stores singly. The processor hands what was stored a moment ago
+    /// to a load only if one store has all of it.
+    singly: u128,
+}
+
+impl Latest {
+    /// Before a piece with these instructions.
+    pub(crate) fn before<'a>(items: impl Iterator<Item = &'a Item>) -> Latest {
+        let singles = items.map(|item| match item {
+            Item::Scalar(scalar) if scalar.operation.dst == 1 => scalar.registers().1,
+            _ => 0,
+        });
+        Latest { singly: singles.fold(0, |all, bits| all | bits), ..Latest::default() }
+    }
+
+    /// Code that is reached from elsewhere, too, or that has called a function.
+    pub(crate) fn forget(&mut self) {
+        (self.result, self.has_scc) = (None, false);
+    }
+
+    /// Registers as a number in a host register.
+    fn load(&self, asm: &mut Assembler, (n, words): (u8, u8), to: Register) {
+        let from = at(SCALARS, 4 * i64::from(n));
+        if words == 1 {
+            asm.load32(Register::EAX + (to as u32 - A64 as u32), from);
+        } else if self.singly & bits(n, words) != 0 {
+            asm.load_pair([to, Register::RDX], from);
+        } else {
+            asm.load64(to, from);
+        }
+    }
+
+    /// Registers as a number in `rax`.
+    pub(crate) fn get(&mut self, asm: &mut Assembler, registers: (u8, u8)) {
+        if self.result != Some(registers) {
+            self.load(asm, registers, A64);
+            self.result = Some(registers);
+        }
+    }
+
+    fn store(&self, asm: &mut Assembler, (n, words): (u8, u8), from: Register) {
+        let to = at(SCALARS, 4 * i64::from(n));
+        if words == 2 {
+            asm.store64(to, from);
+        } else {
+            asm.store32(to, Register::EAX + (from as u32 - A64 as u32));
+        }
+    }
+
+    fn need_scc(&mut self, asm: &mut Assembler) {
+        if !self.has_scc {
+            asm.add(Instruction::with2(Code::Mov_r8_rm8, SCC, scc()));
+            self.has_scc = true;
+        }
+    }
+
+    /// Jumps behind the region unless SCC is as the branch back wants it.
+    pub(crate) fn branch(&mut self, asm: &mut Assembler, on: bool, out: crate::assembler::Label) {
+        use crate::assembler::When;
+        self.need_scc(asm);
+        zero_unless_scc(asm);
+        asm.jump_if(if on { When::Zero } else { When::NotZero }, out);
+    }
 }

@@ -87,24 +87,24 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
         native.report.translated += region.insts.len() as u64;
         native.report.bytes += region.bytes() as u64;
         if native.how.perf_map {
-            list(&region, block.pc);
+            list(region.code(), block.pc, region.insts.start);
         }
         enter_at(block, region);
     }
     native.report.time += begun.elapsed();
 }
 
-/// Adds a region to the list that perf reads. Without the file its samples have no names: no harm.
-pub(super) fn list(region: &Region, pc: u64) {
+/// Adds functions to the list that perf reads, by their block and instruction. Without the file
+/// its samples have no names: no harm.
+pub(super) fn list<'a>(code: impl Iterator<Item = (&'a str, usize, usize)>, pc: u64, from: usize) {
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let mut options = std::fs::OpenOptions::new();
     // /tmp is everybody's: a link there is not followed.
     options.create(true).append(true).custom_flags(NO_FOLLOW);
     let Ok(mut file) = options.open(path) else { return };
-    let from = region.insts.start;
     let line = |(what, address, bytes)| format!("{address:x} {bytes:x} vkfd-{what}-{pc:x}+{from}\n");
     // In one write: other threads' lines come before or behind it, and never inside.
-    let _ = file.write_all(region.code().map(line).collect::<String>().as_bytes());
+    let _ = file.write_all(code.map(line).collect::<String>().as_bytes());
 }
 
 /// Has a region replace its instructions.

@@ -165,7 +165,8 @@ impl Native {
         self.report.bytes += ring.bytes() as u64;
         if self.how.perf_map {
             let pc = members.first()?.0.pc;
-            ring.regions().for_each(|region| list(region, pc));
+            ring.regions().for_each(|region| list(region.code(), pc, region.insts.start));
+            list(ring.code(), pc, 0);
         }
         Some(ring)
     }

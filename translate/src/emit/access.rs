@@ -147,19 +147,16 @@ impl Emit {
         }
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RAX, Register::RBP));
         self.set_shape(index, LINE);
-        let apart = self.once(|e| e.compared(Src::Reg(from), Src::All(first), Order::NotEqual, false));
         if !is_guessed {
-            self.cold(apart, move |e| {
+            self.unless_equal(Src::Reg(from), Src::All(first), move |e| {
                 let place = e.spread_out(row, 0);
                 let first = first_of(place);
                 e.asm.load32(Register::EAX, first);
                 e.set_shape(index, SAME);
                 let source = e.row_source(row);
-                let apart = e.once(|e| {
-                    let source = Src::Reg(e.reg(source));
-                    e.compared(source, Src::All(first), Order::NotEqual, false)
-                });
-                e.cold(apart, move |e| if bytes > 4 && !lds { e.slides(row, index) } else { e.set_shape(index, 0) });
+                let rest =
+                    move |e: &mut Emit| if bytes > 4 && !lds { e.slides(row, index) } else { e.set_shape(index, 0) };
+                e.unless_equal(source, Src::All(first), rest);
             });
         }
         if lds {
@@ -193,6 +190,7 @@ impl Emit {
         self.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
         (self.taken, self.masks) = before;
         self.looked.push((key, index));
+        self.base_of = Some(index);
         index
     }
 
@@ -200,11 +198,7 @@ impl Emit {
     fn add_high(&mut self, row: u16, index: usize) {
         let first = self.add_first_high(row);
         let high = self.row_source(row);
-        let apart = self.once(|e| {
-            let high = Src::Reg(e.reg(high));
-            e.compared(high, Src::All(first), Order::NotEqual, false)
-        });
-        self.cold(apart, move |e| e.set_shape(index, 0));
+        self.unless_equal(high, Src::All(first), move |e| e.set_shape(index, 0));
     }
 
     /// Adds the high word of the first active lane's address to `rax`; its place.
@@ -225,8 +219,7 @@ impl Emit {
         self.asm.add(Instruction::with2(width::STORE.of(self.width), place, from));
         self.asm.load32(Register::EAX, first_of(place));
         self.set_shape(index, SLIDE);
-        let apart = self.once(|e| e.compared(Src::Reg(from), Src::All(first_of(place)), Order::NotEqual, false));
-        self.cold(apart, move |e| e.set_shape(index, 0));
+        self.unless_equal(Src::Reg(from), Src::All(first_of(place)), move |e| e.set_shape(index, 0));
     }
 
     /// Leaves unless `end` bytes behind the active lanes' addresses are in LDS.
@@ -260,8 +253,10 @@ impl Emit {
         let to: Vec<Register> = to.to_vec();
         let (others, done, again) = (self.asm.label(), self.asm.label(), self.asm.label());
         let shape = known(look, offset_of!(Known, shape));
+        if self.base_of.take() != Some(look) {
+            self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
+        }
         self.asm.bind(again);
-        self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
         let lds = access.space == Space::Lds;
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
         self.asm.jump_if(When::NotZero, others);
@@ -321,6 +316,7 @@ impl Emit {
             if !lds {
                 e.asm.bind(page);
                 e.ask_page(&access, out);
+                e.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
                 e.asm.jump(again);
             }
         };

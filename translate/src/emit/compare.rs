@@ -9,9 +9,9 @@ impl Emit {
             Src::Reg(b) => Instruction::with4(code, d, a, b, by),
             Src::Row(place) => Instruction::with4(code, d, a, place, by),
             Src::All(place) if self.width.is_wide() => Instruction::with4(code, d, a, broadcast(place), by),
-            Src::Const(word) if self.width.is_wide() => {
-                let place = self.constant(word);
-                Instruction::with4(code, d, a, broadcast(place), by)
+            Src::Const(word) => {
+                let place = self.operand(word);
+                Instruction::with4(code, d, a, place, by)
             }
             b => {
                 let b = self.reg(b);
@@ -67,19 +67,24 @@ impl Emit {
             }
             Mask::V(v) => v,
         };
-        let (mut a, mut b) = (Src::Reg(self.reg(a)), Src::Reg(self.reg(b)));
-        let equal = matches!(order, Order::Equal | Order::NotEqual);
-        if !signed && !equal {
-            for source in [&mut a, &mut b] {
-                let turned = self.temp();
-                self.op(width::XOR, turned, *source, Src::Const(SIGN));
-                *source = Src::Reg(turned);
+        let no_code = |code| Both(code, Code::INVALID);
+        let same = no_code(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256);
+        if !signed && !matches!(order, Order::Equal | Order::NotEqual) {
+            // The greater, or the less, of both is `a`.
+            let end = match order {
+                Order::Less | Order::NotLess => width::MAX_U,
+                _ => width::MIN_U,
+            };
+            let (a, found) = (self.reg(a), self.temp());
+            self.op(end, found, Src::Reg(a), b);
+            self.op(same, v, Src::Reg(found), Src::Reg(a));
+            if matches!(order, Order::Less | Order::Greater) {
+                self.invert(v);
             }
+            return;
         }
-        let (greater, same) = (
-            Both(Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, Code::INVALID),
-            Both(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID),
-        );
+        let greater = no_code(Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256);
+        let (a, b) = (Src::Reg(self.reg(a)), Src::Reg(self.reg(b)));
         match order {
             Order::Equal | Order::NotEqual => self.op(same, v, a, b),
             Order::Less | Order::NotLess => self.op(greater, v, b, a),

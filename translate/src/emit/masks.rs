@@ -1,10 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Masks of lanes: scalar registers as the strips see them, and EXEC.
+//!
+//! Masks that a segment's strips write have *homes*, as far as there are general registers: the
+//! strip's part is in the lowest bits, and the register turns by as many when the strip ends. So
+//! behind the last strip it has the whole mask. Other masks are stored in parts, which are put
+//! together at the end.
 
 use super::*;
 use vkfd_isa::Operand;
 
+/// Registers that are homes of masks.
+const HOMES: [Register; 2] = [Register::R14, Register::R15];
+
+/// The lowest bits of a home: a strip's, and as many as the host moves at a time.
+fn part(home: Register, bytes: u32) -> Register {
+    let number = home as u32 - Register::R8 as u32;
+    match bytes {
+        1 => Register::R8L + number,
+        2 => Register::R8W + number,
+        _ => Register::R8D + number,
+    }
+}
+
 impl Emit {
+    /// Gives the first of these masks homes, and loads them.
+    pub(crate) fn begin_masks(&mut self, masks: &[u8], lanes: u8) {
+        self.homes = masks.iter().copied().zip(HOMES).collect();
+        for (n, home) in self.homes.clone() {
+            self.asm.push(home);
+            let from = at(Register::R9, 4 * i64::from(n));
+            if lanes == 64 {
+                self.asm.load64(home, from);
+            } else {
+                self.asm.load32(part(home, 4), from);
+            }
+        }
+    }
+
+    /// The strip ends, whether it was done or not.
+    pub(crate) fn turn_masks(&mut self, lanes: u8) {
+        let by = u32::from(self.width.lanes());
+        for (_, home) in self.homes.clone() {
+            self.asm.add(if lanes == 64 {
+                Instruction::with2(Code::Ror_rm64_imm8, home, by)
+            } else {
+                Instruction::with2(Code::Ror_rm32_imm8, part(home, 4), by)
+            });
+        }
+    }
+
+    /// All strips are done: the masks with homes, and of the others these, become numbers.
+    pub(crate) fn end_masks(&mut self, joined: &[u8], lanes: u8) {
+        for &n in joined {
+            if self.home(n).is_none() {
+                self.join_mask(n, lanes);
+            }
+        }
+        for (n, home) in self.homes.clone() {
+            let to = at(Register::R9, 4 * i64::from(n));
+            if lanes == 64 {
+                self.asm.store64(to, home);
+            } else {
+                self.asm.store32(to, part(home, 4));
+            }
+        }
+    }
+
+    /// The caller's registers are as they were.
+    pub(crate) fn leave_masks(&mut self) {
+        self.homes.clone().into_iter().rev().for_each(|(_, home)| self.asm.pop(home));
+    }
+
+    fn home(&self, n: u8) -> Option<Register> {
+        self.homes.iter().find(|(other, _)| *other == n).map(|(_, home)| *home)
+    }
+
     /// The register for a mask that is kept until another takes its place.
     pub(super) fn kept_mask(&mut self) -> Mask {
         let mask = if self.width.is_wide() {
@@ -38,9 +108,18 @@ impl Emit {
             return *mask;
         }
         let (mask, from) = (self.kept_mask(), Emit::mask_place(place));
-        match mask {
-            Mask::K(k) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, from)),
-            Mask::V(v) => {
+        let home = match place {
+            MaskPlace::Scalar(n) => self.home(n),
+            MaskPlace::Trace(_) => None,
+        };
+        match (mask, home) {
+            (Mask::K(k), Some(home)) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_r32, k, part(home, 4))),
+            (Mask::V(v), Some(home)) => {
+                self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, part(home, 1)));
+                self.spread(v);
+            }
+            (Mask::K(k), None) => self.asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, k, from)),
+            (Mask::V(v), None) => {
                 self.asm.add(Instruction::with2(Code::Movzx_r32_rm8, Register::EAX, from));
                 self.spread(v);
             }
@@ -67,10 +146,15 @@ impl Emit {
             return;
         }
         self.cached.retain(|(place, _)| *place != MaskPlace::Scalar(n));
-        let to = Emit::mask_place(MaskPlace::Scalar(n));
+        let (to, home) = (Emit::mask_place(MaskPlace::Scalar(n)), self.home(n));
         match mask {
             Mask::K(k) => {
-                self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
+                if let Some(home) = home {
+                    self.asm.add(Instruction::with2(Code::VEX_Kmovw_r32_kr, Register::EAX, k));
+                    self.asm.add(Instruction::with2(Code::Mov_r16_rm16, part(home, 2), Register::AX));
+                } else {
+                    self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
+                }
                 self.cached.push((MaskPlace::Scalar(n), mask));
             }
             Mask::V(v) => {
@@ -79,7 +163,10 @@ impl Emit {
                 let exec = self.exec_vector();
                 self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
                 self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, register));
-                self.asm.add(Instruction::with2(Code::Mov_rm8_r8, to, Register::AL));
+                self.asm.add(match home {
+                    Some(home) => Instruction::with2(Code::Mov_r8_rm8, part(home, 1), Register::AL),
+                    None => Instruction::with2(Code::Mov_rm8_r8, to, Register::AL),
+                });
                 self.cached.push((MaskPlace::Scalar(n), kept));
             }
         }
@@ -88,17 +175,18 @@ impl Emit {
     /// Gives zeros to a scalar register's part of a mask.
     pub(crate) fn clear_mask(&mut self, n: u8) {
         let to = Emit::mask_place(MaskPlace::Scalar(n));
-        self.asm.add(if self.width.is_wide() {
-            Instruction::with2(Code::Mov_rm16_imm16, to, 0u32)
-        } else {
-            Instruction::with2(Code::Mov_rm8_imm8, to, 0u32)
+        self.asm.add(match (self.home(n), self.width.is_wide()) {
+            (Some(home), true) => Instruction::with2(Code::Mov_r16_imm16, part(home, 2), 0u32),
+            (Some(home), false) => Instruction::with2(Code::Mov_r8_imm8, part(home, 1), 0u32),
+            (None, true) => Instruction::with2(Code::Mov_rm16_imm16, to, 0u32),
+            (None, false) => Instruction::with2(Code::Mov_rm8_imm8, to, 0u32),
         });
     }
 
     /// Stores a mask as one number, of which the strips have stored their parts. The next
     /// instruction that reads it reads all of it, and would wait
     /// ([`load_pair`](crate::assembler::Assembler::load_pair)).
-    pub(crate) fn join_mask(&mut self, n: u8, lanes: u8) {
+    fn join_mask(&mut self, n: u8, lanes: u8) {
         let bytes = i64::from(self.width.lanes() / 8);
         let part = |offset: i64| at(Register::R9, 4 * i64::from(n) + offset);
         let (first, next, small) = if self.width.is_wide() {

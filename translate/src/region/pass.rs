@@ -153,6 +153,17 @@ impl Pass {
         self.pieces().map(|(name, piece)| (name, piece.start().addr().get(), piece.bytes()))
     }
 
+    /// Its functions in their order, each with its constants if it has any.
+    pub(super) fn calls(&self) -> impl Iterator<Item = (u64, Option<u64>)> + '_ {
+        let function = |piece: &Piece| piece.start().addr().get() as u64;
+        let slice = self.slice.iter().map(move |piece| (function(piece), None));
+        let strips = self.strips.iter().map(move |piece| (function(piece), Some(self.pool.as_ptr().addr() as u64)));
+        slice.chain(strips).chain(self.tail.iter().map(move |stage| match stage {
+            Stage::Scalars(piece) => (function(piece), None),
+            Stage::Store(piece, pool, _) => (function(piece), Some(pool.as_ptr().addr() as u64)),
+        }))
+    }
+
     /// Bytes of code, and those of its constants.
     pub(super) fn bytes(&self) -> usize {
         let code = self.pieces().map(|(_, piece)| piece.bytes()).sum::<usize>();

@@ -6,7 +6,7 @@ use super::{field, ROUNDS};
 use crate::assembler::{at, Assembler, Label, When};
 use crate::context::{end, Context, TRACE_WORDS};
 use crate::plan::{Branch, Item, Load, Rounds, Segment, Source, Vector};
-use crate::scalar::{self, CONTEXT, SCALARS};
+use crate::scalar::{self, Latest, CONTEXT, SCALARS};
 use crate::Why;
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
@@ -34,6 +34,7 @@ const LIMIT: Register = Register::R15;
 
 struct Slice<'a> {
     asm: Assembler,
+    latest: Latest,
     trace: Trace,
     segment: &'a Segment,
     is_needed: bool,
@@ -54,13 +55,11 @@ impl Slice<'_> {
             return Some(*offset);
         }
         let offset = self.trace.bytes;
-        let from = at(SCALARS, 4 * i64::from(n));
+        self.latest.get(&mut self.asm, (n, words));
         if words == 2 {
             // Strips read it as one number.
-            self.asm.load_pair([Register::RAX, Register::RDX], from);
             self.asm.store64(at(TRACE, offset), Register::RAX);
         } else {
-            self.asm.load32(Register::EAX, from);
             self.asm.store32(at(TRACE, offset), Register::EAX);
         }
         self.trace.bytes += 4 * i64::from(words);
@@ -95,10 +94,12 @@ impl Slice<'_> {
         asm.add(Instruction::with1(Code::Call_rm64, at(CONTEXT, field(offset_of!(Context, load)))));
         asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
         asm.jump_if(When::Zero, missed);
+        self.latest.forget();
         self.wrote(scalar::bits(load.dst, load.words));
     }
 }
 
+/// What a slice saves: the last two only if it is a loop's.
 const SAVED: [Register; 5] = [SCALARS, CONTEXT, TRACE, DONE, LIMIT];
 
 /// The code, if there is any, the trace's bytes for a round, and where the vector instructions find
@@ -106,12 +107,14 @@ const SAVED: [Register; 5] = [SCALARS, CONTEXT, TRACE, DONE, LIMIT];
 pub(super) type Sliced = (Option<Vec<u8>>, i64, Vec<Places>);
 
 /// Jumps unless a branch leads back.
-fn branch(asm: &mut Assembler, back: Branch, words: u8, out: Label) {
+fn branch(asm: &mut Assembler, latest: &mut Latest, back: Branch, words: u8, out: Label) {
     match back {
-        Branch::Scc(on) => scalar::branch(asm, on, out),
+        Branch::Scc(on) => latest.branch(asm, on, out),
         Branch::Mask(n, zero) => {
-            let (code, n) = (if words == 2 { Code::Cmp_rm64_imm8 } else { Code::Cmp_rm32_imm8 }, i64::from(n));
-            asm.add(Instruction::with2(code, at(SCALARS, 4 * n), 0i32));
+            latest.get(asm, (n, words));
+            let (code, register) =
+                if words == 2 { (Code::Test_rm64_r64, Register::RAX) } else { (Code::Test_rm32_r32, Register::EAX) };
+            asm.add(Instruction::with2(code, register, register));
             asm.jump_if(if zero { When::NotZero } else { When::Zero }, out);
         }
     }
@@ -120,16 +123,17 @@ fn branch(asm: &mut Assembler, back: Branch, words: u8, out: Label) {
 /// Scalar instructions of a tail.
 pub(super) fn tail(items: &[&Item], words: u8) -> Result<Vec<u8>, Why> {
     let mut asm = Assembler::new();
+    let mut latest = Latest::before(items.iter().copied());
     let leave = asm.label();
     asm.push(SCALARS);
     asm.push(CONTEXT);
     asm.move64(SCALARS, Register::RSI);
     asm.move64(CONTEXT, Register::RDX);
-    for item in items {
+    for (item, wanted) in items.iter().zip(scalar::wanted(items)) {
         match item {
-            Item::Scalar(scalar) => scalar.write(&mut asm),
+            Item::Scalar(scalar) => scalar.write(&mut asm, &mut latest, wanted),
             Item::Branch(back) => {
-                branch(&mut asm, *back, words, leave);
+                branch(&mut asm, &mut latest, *back, words, leave);
                 let how = at(CONTEXT, field(offset_of!(Context, end)));
                 asm.add(Instruction::with2(Code::Mov_rm32_imm32, how, end::TAKEN));
             }
@@ -147,6 +151,7 @@ pub(super) fn tail(items: &[&Item], words: u8) -> Result<Vec<u8>, Why> {
 pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sliced, Why> {
     let mut slice = Slice {
         asm: Assembler::new(),
+        latest: Latest::before(segment.items.iter().chain(segment.tail.iter().map(|(_, item)| item))),
         trace: Trace { slots: Vec::new(), versions: [0; 128], bytes: 0 },
         segment,
         is_needed: looped,
@@ -154,24 +159,28 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
     };
     let asm = &mut slice.asm;
     let (head, missed, fell, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
-    SAVED.into_iter().for_each(|register| asm.push(register));
+    let saved = &SAVED[..if looped { 5 } else { 3 }];
+    saved.iter().for_each(|register| asm.push(*register));
     asm.move64(SCALARS, Register::RSI);
     asm.move64(CONTEXT, Register::RDX);
     asm.load64(TRACE, at(CONTEXT, field(offset_of!(Context, trace))));
-    asm.load32(Register::R15D, at(CONTEXT, field(offset_of!(Context, limit))));
-    asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R14D, Register::R14D));
+    if looped {
+        asm.load32(Register::R15D, at(CONTEXT, field(offset_of!(Context, limit))));
+        asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R14D, Register::R14D));
+    }
     asm.bind(head);
     let mut places = Vec::new();
-    for item in &segment.items {
+    let items: Vec<&Item> = segment.items.iter().collect();
+    for (item, wanted) in items.iter().zip(scalar::wanted(&items)) {
         match item {
             Item::Scalar(scalar) => {
-                scalar.write(&mut slice.asm);
+                scalar.write(&mut slice.asm, &mut slice.latest, wanted);
                 slice.wrote(scalar.registers().1);
             }
             Item::Load(load) => slice.load(load, missed),
             Item::Branch(back) => {
                 slice.asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
-                branch(&mut slice.asm, *back, words, fell);
+                branch(&mut slice.asm, &mut slice.latest, *back, words, fell);
             }
             Item::Vector(vector) => {
                 let mut place = Places::default();
@@ -206,26 +215,32 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
         return Err(Why::Trace);
     }
     let asm = &mut slice.asm;
-    let leave_with = |asm: &mut Assembler, label, how: u32| {
-        if let Some(label) = label {
-            asm.bind(label);
-        }
-        asm.add(Instruction::with2(Code::Mov_rm32_imm32, at(CONTEXT, field(offset_of!(Context, end))), how));
-        asm.jump(leave);
+    let set = |asm: &mut Assembler, offset, value: u32| {
+        asm.add(Instruction::with2(Code::Mov_rm32_imm32, at(CONTEXT, field(offset)), value));
     };
+    let (how, done) = (offset_of!(Context, end), offset_of!(Context, done));
     if looped {
         asm.add(Instruction::with2(Code::Add_rm64_imm32, TRACE, i32::try_from(bytes).map_err(|_| Why::Trace)?));
         asm.add(Instruction::with2(Code::Cmp_r32_rm32, Register::R14D, Register::R15D));
         asm.jump_if(When::Below, head);
-        leave_with(asm, None, end::TAKEN);
+        set(asm, how, end::TAKEN);
+        asm.jump(leave);
+        asm.bind(missed);
+        set(asm, how, end::MISSED);
+        asm.jump(leave);
+        asm.bind(fell);
+        set(asm, how, end::FELL);
+        asm.bind(leave);
+        asm.store32(at(CONTEXT, field(done)), Register::R14D);
     } else {
-        asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
+        // The context says already that a round is done, and that no branch was taken.
+        asm.jump(leave);
+        asm.bind(missed);
+        set(asm, how, end::MISSED);
+        set(asm, done, 0);
+        asm.bind(leave);
     }
-    leave_with(asm, Some(fell), end::FELL);
-    leave_with(asm, Some(missed), end::MISSED);
-    asm.bind(leave);
-    asm.store32(at(CONTEXT, field(offset_of!(Context, done))), Register::R14D);
-    SAVED.into_iter().rev().for_each(|register| asm.pop(register));
+    saved.iter().rev().for_each(|register| asm.pop(*register));
     asm.ret();
     let Slice { asm, is_needed, .. } = slice;
     let code = asm.finish().ok_or(Why::Encoding)?;

@@ -485,6 +485,24 @@ fn body(
     }
 }
 
+/// Masks that strips write: those that only carry are the last ones. They are for other vector
+/// instructions, which read their strip's part.
+struct Masks {
+    all: Vec<u8>,
+    compared: usize,
+}
+
+fn masks(segment: &Segment) -> Masks {
+    let outs = |carries: bool| {
+        let is_carry = |vector: &&Vector| matches!(vector.operation.how, How::Carry(_) | How::Multiply64(_));
+        let outs = segment.vectors().filter(move |vector| is_carry(vector) == carries).filter_map(|vector| vector.out);
+        outs.filter(|n| *n != vkfd_isa::Operand::NULL).collect::<BTreeSet<u8>>()
+    };
+    let (compared, carried) = (outs(false), outs(true));
+    let all = compared.iter().chain(carried.difference(&compared)).copied().collect();
+    Masks { all, compared: compared.len() }
+}
+
 /// The code of the strips, and its constants, or what was learned of the registers that it takes.
 pub(super) fn strips(
     segment: &Segment,
@@ -515,6 +533,8 @@ pub(super) fn strips(
         KEPT.into_iter().for_each(|register| e.asm.push(register));
     }
     e.asm.move64(Register::R9, Register::RSI);
+    let made = masks(segment);
+    e.begin_masks(&made.all, lanes);
     e.begin_arithmetic(segment.arithmetic.may_flush() && !sabotage.has(Switch::KeptDenormals));
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
@@ -586,6 +606,7 @@ pub(super) fn strips(
     }
     e.end_strip();
     e.asm.bind(next);
+    e.turn_masks(lanes);
     if accesses {
         let kept = at(Register::RDX, field(offset_of!(Context, kept)));
         e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(width.lanes())));
@@ -593,16 +614,10 @@ pub(super) fn strips(
     advance(&mut e, lanes, head);
     let leave = e.asm.label();
     e.asm.bind(leave);
-    let mut made: Vec<u8> = segment.vectors().filter_map(|vector| vector.out).collect();
-    made.sort_unstable();
-    made.dedup();
-    made.retain(|n| *n != vkfd_isa::Operand::NULL);
-    // Carries are for other vector instructions, which read their strip's part.
-    let is_carry = |vector: &Vector| matches!(vector.operation.how, How::Carry(_) | How::Multiply64(_));
-    let is_compared = |n: u8| segment.vectors().any(|vector| vector.out == Some(n) && !is_carry(vector));
-    made.iter().filter(|n| is_compared(**n)).for_each(|n| e.join_mask(*n, lanes));
+    e.end_masks(&made.all[..made.compared], lanes);
     e.keep_denormals(true);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+    e.leave_masks();
     if accesses {
         KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
     }
@@ -615,7 +630,7 @@ pub(super) fn strips(
         e.asm.jump(leave);
     }
     e.asm.bind(skip);
-    made.into_iter().for_each(|n| e.clear_mask(n));
+    made.all.into_iter().for_each(|n| e.clear_mask(n));
     e.asm.jump(next);
     e.finish_cold();
     let Emit { asm, pool, needs, .. } = e;
