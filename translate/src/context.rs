@@ -123,8 +123,13 @@ const NO_PAGE: Slot = Slot { tag: u64::MAX, host: std::ptr::null() };
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) base: u64,
+    /// The base of the first strip, if all lanes of the wave may lie side by side from there on.
+    pub(crate) origin: u64,
     pub(crate) shape: u32,
-    pub(crate) pad: u32,
+    /// 1: the origin is one, and these are the words of the first lane's address.
+    pub(crate) is_whole: u32,
+    pub(crate) low: u32,
+    pub(crate) high: u32,
 }
 
 /// The bits of a tag that say when a slot was filled, and the first and last of them.
@@ -137,7 +142,7 @@ const FLUSHING: u32 = 0x9fc0;
 /// Slots, and rows of addresses whose shapes are known at a time.
 pub(crate) const SLOTS: usize = 1024;
 pub(crate) const KNOWN: usize = 32;
-/// Loads of a loop whose last places are kept.
+/// Accesses whose last places and pages are kept.
 pub(crate) const FORESEEN: usize = 16;
 /// Rows that a region with accesses may write.
 pub(crate) const KEPT_ROWS: usize = 256;
@@ -154,6 +159,8 @@ pub struct Context {
     pub(crate) spilled_rows: [[u32; STRIP]; KEPT_ROWS],
     /// Pages, by number and by access.
     pub(crate) slots: [Slot; SLOTS],
+    /// The slot that an access has used last.
+    pub(crate) latest: [Slot; FORESEEN],
     /// What the tags of the present have.
     pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
@@ -231,6 +238,7 @@ impl Context {
             scratch: [[0; STRIP]; 2],
             spilled_rows: [[0; STRIP]; KEPT_ROWS],
             slots: [NO_PAGE; SLOTS],
+            latest: [NO_PAGE; FORESEEN],
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
             lasts: [[0; 8]; FORESEEN],
@@ -289,6 +297,7 @@ impl Context {
         if self.stamp == 0 {
             self.stamp = FIRST_TIME;
             self.slots = [NO_PAGE; SLOTS];
+            self.latest = [NO_PAGE; FORESEEN];
         }
     }
 

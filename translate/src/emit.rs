@@ -123,6 +123,10 @@ pub(crate) struct Emit {
     /// Rows of addresses whose shape the context has, and how many there were.
     looked: Vec<(access::Key, usize)>,
     looks: usize,
+    /// Lanes of the wave, if strips do one round, so that the next one follows on the last; or 0.
+    wave_lanes: u8,
+    /// Where looks are forgotten, and what begins then.
+    forget: Option<(Label, Label)>,
     /// The row of addresses, by its number, whose base is in `rax`.
     base_of: Option<usize>,
     /// All active lanes are left to the engine, for tests.
@@ -173,6 +177,8 @@ impl Emit {
             accessor: None,
             looked: Vec::new(),
             looks: 0,
+            wave_lanes: 0,
+            forget: None,
             base_of: None,
             mends_all: false,
             prefetches: false,
@@ -475,20 +481,37 @@ impl Emit {
         self.lies_behind(there, rare);
     }
 
-    /// What is done if words of an active lane differ.
-    fn unless_equal(&mut self, a: Src, b: Src, rare: impl FnOnce(&mut Emit) + 'static) {
-        if self.width.is_wide() {
-            let differ = self.once(|e| e.compared(a, b, Order::NotEqual, false));
-            return self.cold(differ, rare);
-        }
-        let before = (self.taken, self.masks);
-        let (there, equal) = (self.asm.label(), self.temp());
-        self.compare(Mask::V(equal), a, b, Order::Equal, false);
-        let exec = self.exec_vector();
-        self.asm.add(Instruction::with2(Code::VEX_Vtestps_ymm_ymmm256, equal, exec));
-        (self.taken, self.masks) = before;
-        self.asm.jump_if(When::NotBelow, there);
+    /// What is done if an active lane has another word than this one in memory.
+    fn unless_equal(&mut self, row: Src, word: MemoryOperand, rare: impl FnOnce(&mut Emit) + 'static) {
+        let there = self.asm.label();
+        self.jump_unless_equal(there, &[(row, word)]);
         self.lies_behind(there, rare);
+    }
+
+    /// Jumps if an active lane has in one of the rows another word than the one in memory.
+    fn jump_unless_equal(&mut self, to: Label, words: &[(Src, MemoryOperand)]) {
+        let is_wide = self.width.is_wide();
+        let order = if is_wide { Order::NotEqual } else { Order::Equal };
+        let all = self.once(|e| {
+            let masks: Vec<Mask> =
+                words.iter().map(|(row, word)| e.compared(*row, Src::All(*word), order, false)).collect();
+            for mask in &masks[1..] {
+                if is_wide {
+                    e.unite(masks[0], *mask);
+                } else {
+                    e.intersect(masks[0], *mask);
+                }
+            }
+            masks[0]
+        });
+        match all {
+            Mask::K(_) => self.jump_if_any(all, to),
+            Mask::V(equal) => {
+                let exec = self.exec_vector();
+                self.asm.add(Instruction::with2(Code::VEX_Vtestps_ymm_ymmm256, equal, exec));
+                self.asm.jump_if(When::NotBelow, to);
+            }
+        }
     }
 
     /// What is done from a label on, behind all other code, before this place goes on.

@@ -450,6 +450,8 @@ pub(crate) fn wanted(items: &[&Item]) -> Vec<Wanted> {
                 let reads = matches!(branch, Branch::Scc(_));
                 now = Wanted { inside: now.inside | reads, behind: true };
             }
+            // It calls a function, and SCC is not in a register then.
+            Item::Load(_) => now.behind |= now.inside,
             _ => {}
         }
     }

@@ -128,6 +128,28 @@ impl Emit {
             return 0;
         }
         let before = (self.taken, self.masks);
+        if self.wave_lanes != 0 {
+            self.look_on(access, base, end, out, (index, is_guessed));
+        } else {
+            self.look_at_strip(access, base, end, out, (index, is_guessed));
+        }
+        self.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
+        (self.taken, self.masks) = before;
+        self.looked.push((key, index));
+        self.base_of = Some(index);
+        index
+    }
+
+    /// The same for a strip that the look does not know yet: the base is in `rax`.
+    fn look_at_strip(
+        &mut self,
+        access: &Access,
+        base: MemoryOperand,
+        end: u32,
+        out: Label,
+        (index, is_guessed): (usize, bool),
+    ) {
+        let (row, bytes, lds) = (access.address, access.bytes(), access.space == Space::Lds);
         // Where lane 0 would be, active or not.
         let lanes: Vec<u32> = (0..u32::from(self.width.lanes())).map(|lane| lane * bytes).collect();
         let steps = Src::Row(at(Register::RCX, self.pool.vector(&lanes)));
@@ -148,7 +170,7 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RAX, Register::RBP));
         self.set_shape(index, LINE);
         if !is_guessed {
-            self.unless_equal(Src::Reg(from), Src::All(first), move |e| {
+            self.unless_equal(Src::Reg(from), first, move |e| {
                 let place = e.spread_out(row, 0);
                 let first = first_of(place);
                 e.asm.load32(Register::EAX, first);
@@ -156,7 +178,7 @@ impl Emit {
                 let source = e.row_source(row);
                 let rest =
                     move |e: &mut Emit| if bytes > 4 && !lds { e.slides(row, index) } else { e.set_shape(index, 0) };
-                e.unless_equal(source, Src::All(first), rest);
+                e.unless_equal(source, first, rest);
             });
         }
         if lds {
@@ -187,18 +209,120 @@ impl Emit {
                 self.add_high(row + 1, index);
             }
         }
-        self.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
-        (self.taken, self.masks) = before;
-        self.looked.push((key, index));
-        self.base_of = Some(index);
-        index
+    }
+
+    /// The same where an earlier strip has said where this one would lie ([`Emit::origin`]).
+    fn look_on(
+        &mut self,
+        access: &Access,
+        base: MemoryOperand,
+        end: u32,
+        out: Label,
+        (index, is_guessed): (usize, bool),
+    ) {
+        let (access, bytes, lds) = (*access, access.bytes(), access.space == Space::Lds);
+        let there = self.asm.label();
+        let is_whole = known(index, offset_of!(Known, is_whole));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, is_whole, 0));
+        self.asm.jump_if(When::Zero, there);
+        if lds && bytes != 4 {
+            self.need_all(there);
+        }
+        // 32 bytes of a row for each byte of a mask.
+        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EAX, Register::R11D));
+        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::EAX, 5u32));
+        let lanes: Vec<u32> = (0..u32::from(self.wave_lanes)).map(|lane| lane * bytes).collect();
+        let steps = self.pool.vector(&lanes);
+        let steps = MemoryOperand::with_base_index_scale_displ_size(Register::RCX, Register::RAX, 1, steps, 1);
+        let from = self.temp();
+        self.op(width::SUB, from, self.row_source(access.address), Src::Row(steps));
+        let high = (!lds && access.base.is_none()).then(|| self.row_source(access.address + 1));
+        let mut words = vec![(Src::Reg(from), known(index, offset_of!(Known, low)))];
+        words.extend(high.map(|high| (high, known(index, offset_of!(Known, high)))));
+        if !is_guessed {
+            self.jump_unless_equal(there, &words);
+        }
+        if bytes != 4 {
+            self.strip_bytes(Register::EAX, bytes);
+        }
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, known(index, offset_of!(Known, origin))));
+        self.lies_behind(there, move |e| {
+            e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, is_whole, 0));
+            e.look_at_strip(&access, base, end, out, (index, is_guessed));
+            e.origin(&access, end, index);
+        });
+    }
+
+    /// Bytes from the first strip's first lane to this one's.
+    fn strip_bytes(&mut self, to: Register, bytes: u32) {
+        self.asm.add(Instruction::with3(Code::Imul_r32_rm32_imm32, to, Register::R11D, 8 * bytes));
+    }
+
+    /// Keeps where all lanes of the wave would lie if they go on as those of this strip, whose
+    /// base is in `rax`. Their addresses must not wrap, nor end behind LDS.
+    fn origin(&mut self, access: &Access, end: u32, index: usize) {
+        let (bytes, lds) = (access.bytes(), access.space == Space::Lds);
+        let no = self.asm.label();
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, known(index, offset_of!(Known, shape)), LINE));
+        self.asm.jump_if(When::NotZero, no);
+        let from = first_of(context(offset_of!(Context, scratch)));
+        self.asm.load32(Register::EBP, from);
+        self.strip_bytes(Register::R13D, bytes);
+        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
+        self.asm.jump_if(When::Below, no);
+        self.asm.store32(known(index, offset_of!(Known, low)), Register::EBP);
+        let last = i64::from(u32::from(self.wave_lanes) * bytes) - 1;
+        self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RBP, last)));
+        if lds {
+            // The last lane's first byte, and what all accesses reach.
+            let reach = i64::from(end) + 1 - i64::from(bytes);
+            self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RBP, reach)));
+            self.asm.add(Instruction::with2(
+                Code::Cmp_r32_rm32,
+                Register::EBP,
+                context(offset_of!(Context, lds_bytes)),
+            ));
+            self.asm.jump_if(When::Above, no);
+        }
+        self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RBP, 32u32));
+        self.asm.jump_if(When::NotZero, no);
+        if !lds && access.base.is_none() {
+            let high = first_of(self.spread_out(access.address + 1, 1));
+            self.asm.load32(Register::EBP, high);
+            self.asm.store32(known(index, offset_of!(Known, high)), Register::EBP);
+        }
+        self.asm.move64(Register::RBP, Register::RAX);
+        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
+        self.asm.store64(known(index, offset_of!(Known, origin)), Register::RBP);
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, is_whole)), 1));
+        self.asm.bind(no);
+    }
+
+    /// Has nothing known of a wave yet, before its first strip.
+    pub(crate) fn begin_wave(&mut self, lanes: u8) {
+        self.wave_lanes = lanes;
+        let (forget, begin) = (self.asm.label(), self.asm.label());
+        self.asm.jump(forget);
+        self.asm.bind(begin);
+        self.forget = Some((forget, begin));
+    }
+
+    /// What a wave begins with, now that all looks are known.
+    pub(super) fn finish_wave(&mut self) {
+        let Some((forget, begin)) = self.forget.take() else { return };
+        self.asm.bind(forget);
+        for index in 0..self.looks.min(KNOWN) {
+            let is_whole = known(index, offset_of!(Known, is_whole));
+            self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, is_whole, 0));
+        }
+        self.asm.jump(begin);
     }
 
     /// Adds the high words of addresses, which are all the same in lanes of a shape.
     fn add_high(&mut self, row: u16, index: usize) {
         let first = self.add_first_high(row);
         let high = self.row_source(row);
-        self.unless_equal(high, Src::All(first), move |e| e.set_shape(index, 0));
+        self.unless_equal(high, first, move |e| e.set_shape(index, 0));
     }
 
     /// Adds the high word of the first active lane's address to `rax`; its place.
@@ -219,7 +343,7 @@ impl Emit {
         self.asm.add(Instruction::with2(width::STORE.of(self.width), place, from));
         self.asm.load32(Register::EAX, first_of(place));
         self.set_shape(index, SLIDE);
-        self.unless_equal(Src::Reg(from), Src::All(first_of(place)), move |e| e.set_shape(index, 0));
+        self.unless_equal(Src::Reg(from), first_of(place), move |e| e.set_shape(index, 0));
     }
 
     /// Leaves unless `end` bytes behind the active lanes' addresses are in LDS.
@@ -264,7 +388,7 @@ impl Emit {
         let here = if lds { offset } else { 0 };
         if !lds {
             let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
-            self.host(&access, (offset, bytes), [single, page]);
+            self.host_on(&access, (offset, bytes), [single, page]);
             self.foresee(&access, bytes);
         }
         match (access.narrow, &to[..]) {
@@ -327,6 +451,39 @@ impl Emit {
     /// label if they are in two pages. Jumps to the second one if no slot has their page, with
     /// their address in `rax`.
     pub(super) fn host(&mut self, access: &Access, (offset, bytes): (i32, i32), [apart, missing]: [Label; 2]) {
+        self.tag(access, (offset, bytes), apart);
+        self.find_slot();
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
+        self.asm.jump_if(When::NotZero, missing);
+        self.host_of_slot();
+    }
+
+    /// The same for an access that goes on in the page of the last strip, as most do.
+    pub(super) fn host_on(&mut self, access: &Access, (offset, bytes): (i32, i32), [apart, missing]: [Label; 2]) {
+        if access.slot >= FORESEEN {
+            return self.host(access, (offset, bytes), [apart, missing]);
+        }
+        let latest = |offset: usize| context(offset_of!(Context, latest) + access.slot * size_of::<Slot>() + offset);
+        let (tag, host) = (latest(offset_of!(Slot, tag)), latest(offset_of!(Slot, host)));
+        let there = self.asm.label();
+        self.tag(access, (offset, bytes), apart);
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, tag));
+        self.asm.jump_if(When::NotZero, there);
+        self.lies_behind(there, move |e| {
+            e.find_slot();
+            e.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
+            e.asm.jump_if(When::NotZero, missing);
+            e.asm.store64(tag, Register::RBP);
+            e.asm.load64(Register::RBP, slot(offset_of!(Slot, host)));
+            e.asm.store64(host, Register::RBP);
+        });
+        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, host));
+    }
+
+    /// `rbp` = the tag of the slot for `bytes` at the address in `rax` and an offset, to which
+    /// `rax` is set. Jumps if they are in two pages.
+    fn tag(&mut self, access: &Access, (offset, bytes): (i32, i32), apart: Label) {
         if offset != 0 {
             self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RAX, offset));
         }
@@ -334,7 +491,6 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EBP, PAGE - 1));
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EBP, PAGE - bytes));
         self.asm.jump_if(When::Above, apart);
-        self.find_slot();
         self.asm.move64(Register::RBP, Register::RAX);
         self.asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RBP, -PAGE));
         self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RBP, context(offset_of!(Context, stamp))));
@@ -342,9 +498,6 @@ impl Emit {
         if flags != 0 {
             self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, flags as i32));
         }
-        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
-        self.asm.jump_if(When::NotZero, missing);
-        self.host_of_slot();
     }
 
     /// `rax` = the host's address of the GPU's address in `rax`, whose page the slot has.

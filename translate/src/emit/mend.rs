@@ -60,6 +60,7 @@ impl Emit {
             (self.taken, self.masks, self.held) = state;
             rare(self);
         }
+        self.finish_wave();
         if let Some(mender) = self.mender {
             self.routine(mender, offset_of!(Context, mending), offset_of!(Context, mend));
         }

@@ -34,7 +34,7 @@ impl Emit {
             self.asm.bind(again);
             self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
             if !lds {
-                self.host(&access, (access.offsets[0], 4 * words * lanes), [single, page]);
+                self.host_on(&access, (access.offsets[0], 4 * words * lanes), [single, page]);
             }
             self.asm.bind(found);
             for part in parts.clone() {
@@ -74,7 +74,7 @@ impl Emit {
     }
 
     /// Jumps unless all lanes of the strip are active.
-    fn need_all(&mut self, otherwise: Label) {
+    pub(super) fn need_all(&mut self, otherwise: Label) {
         let all = if self.width.is_wide() { 0xffff } else { 0xff };
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, context(offset_of!(Context, active)), all));
         self.asm.jump_if(When::NotZero, otherwise);

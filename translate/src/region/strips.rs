@@ -413,8 +413,12 @@ pub(super) fn store(
     e.asm.move64(Register::R9, Register::RSI);
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
-    if access.adds && !sabotage.has(Switch::GuessedShape) {
-        aligned(&mut e, access, lanes, out);
+    if access.adds {
+        if !sabotage.has(Switch::GuessedShape) {
+            aligned(&mut e, access, lanes, out);
+        }
+    } else {
+        e.begin_wave(lanes);
     }
     e.asm.bind(head);
     e.load_exec(next, sabotage.has(Switch::OpenLanes));
@@ -538,6 +542,9 @@ pub(super) fn strips(
     e.begin_arithmetic(segment.arithmetic.may_flush() && !sabotage.has(Switch::KeptDenormals));
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    if accesses && !looped {
+        e.begin_wave(lanes);
+    }
     e.asm.bind(head);
     e.load_exec(skip, sabotage.has(Switch::OpenLanes));
     e.begin_strip();

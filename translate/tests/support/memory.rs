@@ -247,11 +247,14 @@ pub fn offsets(numbers: &mut Numbers, room: u64, bytes: u64) -> [u32; 64] {
     let aligned = if bytes < 4 { !0 } else { !3 };
     let mut begin = numbers.below(room - 64 * bytes) & aligned;
     let page = numbers.below((room / PAGE).max(1)) * PAGE;
+    // One that lies elsewhere.
+    let apart = if numbers.below(4) == 0 { numbers.below(64) as usize } else { 64 };
     std::array::from_fn(|lane| {
         if lane % strip == 0 && numbers.below(2) == 0 {
             begin = numbers.below(room - 64 * bytes) & aligned;
         }
         let offset = match kind {
+            _ if lane == apart => numbers.below(room - 4 * bytes) & aligned,
             0 => begin + bytes * lane as u64,
             1 => begin + 4 * lane as u64,
             2 | 3 => begin,
