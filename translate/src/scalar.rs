@@ -402,7 +402,7 @@ impl Scalar {
         }
     }
 
-    /// Gives SCC to those who want it.
+    /// Gives SCC to its readers.
     fn set_scc(&self, asm: &mut Assembler, latest: &mut Latest, wanted: Wanted) {
         latest.has_scc = wanted.inside || wanted.behind;
         if !latest.has_scc {
@@ -424,16 +424,16 @@ impl Scalar {
     }
 }
 
-/// Who wants the SCC that an instruction makes.
+/// Readers of the SCC that an instruction makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// A later instruction of the piece.
+    /// A later instruction of the piece reads it.
     inside: bool,
-    /// Whoever comes behind the piece.
+    /// Code behind the piece may read it.
     behind: bool,
 }
 
-/// For each item of a piece, who wants its SCC.
+/// For each item of a piece, the readers of its SCC.
 pub(crate) fn wanted(items: &[&Item]) -> Vec<Wanted> {
     let mut wanted = vec![Wanted::default(); items.len()];
     let mut now = Wanted { inside: false, behind: true };
