@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Masks of lanes: scalar registers as the strips see them, and EXEC.
 //!
-//! Masks that a segment's strips write have *homes*, as far as there are general registers: the
-//! strip's part is in the lowest bits, and the register turns by as many when the strip ends. So
-//! behind the last strip it has the whole mask. Other masks are stored in parts, which are put
+//! Masks that a segment's strips write have *homes*, as far as there are general registers. The
+//! strip's part is in the lowest bits, and the register turns by as many when the strip ends.
+//! Behind the last strip it has the whole mask. Other masks are stored in parts, which are put
 //! together at the end.
 
 use super::*;
