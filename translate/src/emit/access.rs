@@ -86,6 +86,10 @@ impl Emit {
         self.looked.retain(|(key, _)| key.row != row && !is_high(key));
     }
 
+    fn set_whole(&mut self, index: usize, is_whole: i32) {
+        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, is_whole)), is_whole));
+    }
+
     fn set_shape(&mut self, index: usize, shape: i32) {
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, shape)), shape));
     }
@@ -247,7 +251,7 @@ impl Emit {
         }
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, known(index, offset_of!(Known, origin))));
         self.lies_behind(there, move |e| {
-            e.asm.add(Instruction::with2(Code::Mov_rm32_imm32, is_whole, 0));
+            e.set_whole(index, 0);
             e.look_at_strip(&access, base, end, out, (index, is_guessed));
             e.origin(&access, end, index);
         });
@@ -294,7 +298,7 @@ impl Emit {
         self.asm.move64(Register::RBP, Register::RAX);
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
         self.asm.store64(known(index, offset_of!(Known, origin)), Register::RBP);
-        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, is_whole)), 1));
+        self.set_whole(index, 1);
         self.asm.bind(no);
     }
 
@@ -312,8 +316,7 @@ impl Emit {
         let Some((forget, begin)) = self.forget.take() else { return };
         self.asm.bind(forget);
         for index in 0..self.looks.min(KNOWN) {
-            let is_whole = known(index, offset_of!(Known, is_whole));
-            self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, is_whole, 0));
+            self.set_whole(index, 0);
         }
         self.asm.jump(begin);
     }
@@ -452,9 +455,7 @@ impl Emit {
     /// their address in `rax`.
     pub(super) fn host(&mut self, access: &Access, (offset, bytes): (i32, i32), [apart, missing]: [Label; 2]) {
         self.tag(access, (offset, bytes), apart);
-        self.find_slot();
-        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
-        self.asm.jump_if(When::NotZero, missing);
+        self.match_slot(missing);
         self.host_of_slot();
     }
 
@@ -470,15 +471,12 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, tag));
         self.asm.jump_if(When::NotZero, there);
         self.lies_behind(there, move |e| {
-            e.find_slot();
-            e.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
-            e.asm.jump_if(When::NotZero, missing);
+            e.match_slot(missing);
             e.asm.store64(tag, Register::RBP);
             e.asm.load64(Register::RBP, slot(offset_of!(Slot, host)));
             e.asm.store64(host, Register::RBP);
         });
-        self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, host));
+        self.host_of(host);
     }
 
     /// `rbp` = the tag of the slot for `bytes` at the address in `rax` and an offset, to which
@@ -502,8 +500,13 @@ impl Emit {
 
     /// `rax` = the host's address of the GPU's address in `rax`, whose page the slot has.
     pub(super) fn host_of_slot(&mut self) {
+        self.host_of(slot(offset_of!(Slot, host)));
+    }
+
+    /// The same where the page's first byte on the host is in memory.
+    fn host_of(&mut self, page: MemoryOperand) {
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EAX, PAGE - 1));
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, slot(offset_of!(Slot, host))));
+        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, page));
     }
 
     /// Prefetches for some rounds later, if the strip goes on as since the last round, and if pages
@@ -541,6 +544,13 @@ impl Emit {
         self.asm.add(product);
         self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, 32 - SLOTS.trailing_zeros()));
         self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::R13D, size_of::<Slot>().trailing_zeros()));
+    }
+
+    /// The same, and jumps unless the slot has the tag in `rbp`.
+    fn match_slot(&mut self, missing: Label) {
+        self.find_slot();
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
+        self.asm.jump_if(When::NotZero, missing);
     }
 
     /// Has the engine find the page of the address in `rax`, or leaves.
