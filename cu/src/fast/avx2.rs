@@ -434,14 +434,22 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtepu16_epi32(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(f(a))) }
     }
     #[inline(always)]
+    unsafe fn gather(base: *const u8, places: __m256i) -> __m256i {
+        // SAFETY: as above; each place has a word.
+        unsafe { _mm256_i32gather_epi32::<1>(base.cast(), places) }
+    }
+    #[inline(always)]
+    unsafe fn gather2(base: *const u8, places: __m256i) -> [__m256i; 2] {
+        // SAFETY: as above; each place has two words.
+        unsafe {
+            let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
+            part([_mm256_i32gather_epi64::<1>(base.cast(), low), _mm256_i32gather_epi64::<1>(base.cast(), high)])
+        }
+    }
+    #[inline(always)]
     unsafe fn split2(from: *const u32) -> [__m256i; 2] {
         // SAFETY: as above; two vectors are there.
-        unsafe {
-            let (low, high) = (f(Self::load(from)), f(Self::load(from.add(8))));
-            // Even words of both, then odd ones; each half of 128 bits has its own.
-            let [even, odd] = [_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high)];
-            [even, odd].map(|value| _mm256_permute4x64_epi64::<0xd8>(i(value)))
-        }
+        unsafe { part([Self::load(from), Self::load(from.add(8))]) }
     }
     #[inline(always)]
     unsafe fn join2(to: *mut u32, [a, b]: [__m256i; 2]) {
@@ -527,6 +535,18 @@ unsafe fn near_ties(values: [__m256d; 2], by: i64) -> __m256i {
             near[n] = _mm256_castsi256_ps(_mm256_cmpeq_epi64(far, _mm256_setzero_si256()));
         }
         _mm256_permute4x64_epi64::<0xd8>(i(_mm256_shuffle_ps::<0x88>(near[0], near[1])))
+    }
+}
+
+/// The even words of both vectors, and the odd ones.
+#[inline(always)]
+unsafe fn part([low, high]: [__m256i; 2]) -> [__m256i; 2] {
+    // SAFETY: the caller's processor has AVX2.
+    unsafe {
+        let (low, high) = (f(low), f(high));
+        // Each half of 128 bits has its own: the halves are put in order.
+        let (even, odd) = (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high));
+        [_mm256_permute4x64_epi64::<0xd8>(i(even)), _mm256_permute4x64_epi64::<0xd8>(i(odd))]
     }
 }
 

@@ -9,7 +9,7 @@ use crate::world::{Access, Span, World};
 
 /// Halves of them are for reading and for writing: a loop that copies with a stride has hundreds of
 /// both.
-const ENTRIES: usize = 1024;
+const ENTRIES: usize = 4096;
 /// Bytes of a page, the least that page tables map.
 pub(super) const PAGE: u64 = 4096;
 /// In a tag: the launch writes this page for the first time, after many others.

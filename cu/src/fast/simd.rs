@@ -117,6 +117,18 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn to_signed(a: Self::V) -> Self::V;
     unsafe fn to_unsigned(a: Self::V) -> Self::V;
 
+    /// Words at places, in bytes from a base. A place is below 2^31, and has a word.
+    #[inline(always)]
+    unsafe fn gather(base: *const u8, places: Self::V) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::map(places, |place| base.add(place as usize).cast::<u32>().read_unaligned()) }
+    }
+    /// Word `n` of each pair of words at such places: a vector for each `n`.
+    #[inline(always)]
+    unsafe fn gather2(base: *const u8, places: Self::V) -> [Self::V; 2] {
+        // SAFETY: forwarded.
+        unsafe { [Self::gather(base, places), Self::gather(base.add(4), places)] }
+    }
     /// Word `n` of each of eight pairs of words that lie one after another: a vector for each `n`.
     #[inline(always)]
     unsafe fn split2(from: *const u32) -> [Self::V; 2] {

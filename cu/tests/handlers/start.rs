@@ -40,11 +40,18 @@ fn value(kind: u64, numbers: &mut Numbers) -> u32 {
     }
 }
 
+/// Eight or sixteen lanes each side by side, as the rows of a matrix's tile.
+fn runs(numbers: &mut Numbers, end: u64) -> [u64; 64] {
+    let (lanes, bytes) = (8 << numbers.below(2), 4 << numbers.below(3));
+    let starts: [u64; 8] = std::array::from_fn(|_| numbers.below(end - 16 * 16));
+    std::array::from_fn(|lane| starts[lane / lanes] + (lane % lanes) as u64 * bytes)
+}
+
 /// Lanes' addresses in one of the ways that programs have.
 fn places(numbers: &mut Numbers, end: u64) -> [u64; 64] {
     let start = numbers.below(end - 64 * 16 - 64);
     let aligned = start & !15;
-    match numbers.below(8) {
+    match numbers.below(10) {
         0 => std::array::from_fn(|lane| aligned + 4 * lane as u64),
         1 => std::array::from_fn(|lane| aligned + 8 * lane as u64),
         2 => std::array::from_fn(|lane| aligned + 16 * lane as u64),
@@ -52,6 +59,7 @@ fn places(numbers: &mut Numbers, end: u64) -> [u64; 64] {
         4 => [aligned; 64],
         5 => std::array::from_fn(|lane| aligned + 4 * (lane as u64 % 16)),
         6 => std::array::from_fn(|_| numbers.below(end - 64) & !7),
+        7 | 8 => runs(numbers, end - 64),
         _ => std::array::from_fn(|_| numbers.below(end - 64)),
     }
 }
@@ -184,6 +192,11 @@ fn buffer(wave: &mut Wave, numbers: &mut Numbers) {
         for lane in 0..64 {
             wave.rows[12].0[lane] = lane as u32 * bytes;
             wave.rows[13].0[lane] = lane as u32 * bytes;
+        }
+    } else if numbers.below(3) == 0 {
+        let at = runs(numbers, 4096);
+        for (lane, at) in at.into_iter().enumerate() {
+            wave.rows[13].0[lane] = at as u32 & !3;
         }
     }
 }

@@ -19,7 +19,18 @@ pub(super) enum Shape {
     /// Side by side: lane n is n times the size of an access behind the place of lane 0, active or
     /// not.
     Line,
+    /// All lanes, those of each [`run`] side by side and with the same high half.
+    Runs,
     Anyhow,
+}
+
+/// Lanes that fill whole lines of 64 bytes if they lie side by side.
+pub(super) const fn run(bytes: u32) -> usize {
+    if bytes % 8 == 0 {
+        8
+    } else {
+        16
+    }
 }
 
 /// The addresses of the lanes. They are valid until a handler writes its result, which may replace
@@ -89,9 +100,13 @@ impl Addresses {
                     return Addresses { shape: Shape::Line, ..self };
                 }
             }
+            let mut ragged = S::splat(0);
             for group in 0..groups {
                 let lanes = S::lanes((exec >> (8 * group)) as u8);
                 let here = S::load(row.add(8 * group));
+                let within = 8 * group % run(bytes);
+                let own = S::splat(at(8 * group - within).wrapping_add(bytes * within as u32));
+                ragged = S::or(ragged, S::xor(here, S::add(own, S::steps(bytes))));
                 let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
                 apart = S::or(apart, S::and(S::xor(here, expected), lanes));
                 differ = S::or(differ, S::and(S::xor(here, S::splat(at(first))), lanes));
@@ -106,6 +121,8 @@ impl Addresses {
                 Shape::Same
             } else if S::is_zero(apart) && !wraps {
                 Shape::Line
+            } else if S::is_zero(ragged) && exec == all {
+                Shape::Runs
             } else {
                 Shape::Anyhow
             };

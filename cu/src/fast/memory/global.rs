@@ -5,7 +5,7 @@
 //! accessed one by one, after all of them have been translated; LDS and scratch translate those in
 //! FLAT's apertures. The reference engine executes words that cross pages.
 
-use super::addresses::{ends, Addresses, Shape, NO_BASE};
+use super::addresses::{ends, run, Addresses, Shape, NO_BASE};
 use super::{aperture, both, Words};
 use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
@@ -91,19 +91,29 @@ unsafe fn store_line<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *mut u8,
     }
 }
 
-/// Prefetches the step's likely next access, if the last three accesses have one stride. The
-/// processor itself sees a stride that stays within a page.
+/// Prefetches the step's likely next access.
 #[inline(always)]
 fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
+    if let Some(stride) = stride(step, va) {
+        ask_for(cx, va.wrapping_add(stride), len, write);
+    }
+}
+
+/// How far the step's next access is likely to be, if the last three have one stride. The processor
+/// itself sees a stride that stays within a page.
+#[inline(always)]
+fn stride(step: &Step, va: u64) -> Option<u64> {
     let (last, stride) = step.last.get();
     let now = va.wrapping_sub(last);
     step.last.set((va, now));
-    if now != stride || now.wrapping_add(PAGE) <= 2 * PAGE || len < 64 {
-        return;
-    }
-    let next = va.wrapping_add(now);
+    (now == stride && now.wrapping_add(PAGE) > 2 * PAGE).then_some(now)
+}
+
+/// Prefetches whole lines.
+#[inline(always)]
+fn ask_for(cx: &mut Cx, next: u64, len: usize, write: bool) {
     // What crosses a page is rare; a miss is not this access's.
-    if next % PAGE + len as u64 <= PAGE {
+    if len >= 64 && next % PAGE + len as u64 <= PAGE {
         if let Some(host) = cx.cache.page(cx.world, next, write) {
             raw::prefetch_lines(host, len / 64, write);
         }
@@ -143,6 +153,9 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
     unsafe {
         let mut data = Buffer::<N>::uninit();
         let data = data.as_mut_ptr().cast::<[u32; N]>();
+        if FLAT && addresses.shape == Shape::Runs {
+            addresses.shape = Shape::Anyhow;
+        }
         if FLAT && addresses.shape != Shape::Anyhow {
             let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
             if ends.into_iter().any(|va| addresses.is_aside(cx, va)) {
@@ -170,6 +183,7 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
                 expect(step, cx, va, len, false);
                 done
             }
+            Shape::Runs => load_runs::<S, N>(step, cx, &addresses, data),
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
                 let count = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers);
@@ -211,6 +225,31 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
     }
     cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
     step.done(cx)
+}
+
+/// Loads all lanes, a run at a time.
+#[inline(always)]
+unsafe fn load_runs<S: Simd, const N: usize>(
+    step: &Step,
+    cx: &mut Cx,
+    addresses: &Addresses,
+    data: *mut [u32; N],
+) -> Option<()> {
+    let run = run(4 * N as u32);
+    let stride = stride(step, addresses.va(0));
+    for first in (0..8 * vectors(cx.all)).step_by(run) {
+        let va = addresses.va(first);
+        // Offsets of 32 bits may begin anew inside of a run.
+        if addresses.va(first + run - 1) != va.wrapping_add((4 * N * (run - 1)) as u64) {
+            return None;
+        }
+        // SAFETY: the caller's: there is room for all lanes.
+        unsafe { transfer::<S>(cx, va, data.add(first).cast(), 4 * N * run, false)? };
+        if let Some(stride) = stride {
+            ask_for(cx, va.wrapping_add(stride), 4 * N * run, false);
+        }
+    }
+    Some(())
 }
 
 /// Host pointers of each word of the active lanes, and their number. An access of several words may

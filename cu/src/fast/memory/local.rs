@@ -77,11 +77,11 @@ unsafe fn load<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut Cx
                 } else if N == 4 {
                     let from = std::array::from_fn(|lane| lds.add(*places.add(lane) as usize).cast());
                     words[..4].copy_from_slice(&S::split4(from));
+                } else if N == 2 {
+                    words[..2].copy_from_slice(&S::gather2(lds, S::load(places)));
                 } else {
                     for word in 0..N {
-                        words[word] = S::from_array(std::array::from_fn(|lane| {
-                            lds.add(*places.add(lane) as usize + 4 * word).cast::<u32>().read_unaligned()
-                        }));
+                        words[word] = S::gather(lds.add(4 * word), S::load(places));
                     }
                 }
                 for word in 0..N {
