@@ -12,12 +12,15 @@ use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
 use vkfd_translate::{arena::Arena, has, translate, Accesses, Accessing, Context, Left, Mending, Width};
 
+/// The mark of [`mend`].
+const MENDED: u32 = 0x1234_5678;
+
 /// Marks the lanes that it is asked for.
 unsafe extern "sysv64" fn mend(_: *mut c_void, mending: *mut Mending) {
     // SAFETY: the context's.
     let mending = unsafe { &mut *mending };
     for lane in (0..16).filter(|lane| mending.lanes >> lane & 1 != 0) {
-        mending.result[lane] = 0x1234_5678;
+        mending.result[lane] = MENDED;
     }
 }
 
@@ -205,7 +208,45 @@ fn what_double_precision_does_not_decide_is_mended() {
         state.scalars[127] = 0;
         run_with(&insts, width, &mut state, Switches::NONE.with(Switch::MendAll));
         let (mended, kept) = state.rows[6].split_at(32);
-        assert!(mended.iter().all(|word| *word == 0x1234_5678) && kept.iter().all(|word| *word != 0x1234_5678));
+        assert!(mended.iter().all(|word| *word == MENDED) && kept.iter().all(|word| *word != MENDED));
+    }
+}
+
+/// Of all numbers from one to four: the factor of other ones is a power of two. Double precision
+/// decides, or it does not and says it.
+#[test]
+fn reciprocal_roots_of_all_numbers_are_rounded_once() {
+    for width in widths() {
+        let insts = [0, 1, 2, 3].map(|row| inst(Op::VRsqF32, Format::Vop1, 8 + row, rows([row, 0, 0])));
+        let mut arena = Arena::default();
+        let mut context = Context::new(load, mend, access);
+        let how = (width, Accesses::All);
+        let regions =
+            translate(&insts, &Waves::<64>, how, &mut arena, &Switches::NONE, |op, why| panic!("{op:?}: {why:?}"));
+        let mut state = state();
+        let mut open = 0;
+        for first in (1f32.to_bits()..4f32.to_bits()).step_by(4 * 64) {
+            for (number, word) in (first..).zip(state.rows[..4].iter_mut().flatten()) {
+                *word = number;
+            }
+            for region in &regions {
+                // SAFETY: as many rows and scalars as `Waves` has.
+                let left =
+                    unsafe { region.run(&mut context, state.rows.as_mut_ptr().cast(), state.scalars.as_mut_ptr(), 1) };
+                assert_eq!(left, Left::Done { rounds: 1, again: false });
+            }
+            for (number, found) in (first..first + 256).zip(state.rows[8..12].iter().flatten()) {
+                let exact = 1.0 / f64::from(f32::from_bits(number)).sqrt();
+                if *found == MENDED {
+                    open += 1;
+                    let from_middle = (exact.to_bits() & 0x1fff_ffff).abs_diff(1 << 28);
+                    assert!(from_middle <= 16, "{width:?} {number:#x}: {exact}");
+                } else {
+                    assert_eq!(*found, (exact as f32).to_bits(), "{width:?} {number:#x}");
+                }
+            }
+        }
+        assert!(open < 100, "{width:?}: {open}");
     }
 }
 
