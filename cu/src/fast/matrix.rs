@@ -166,13 +166,18 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
     step.done(cx)
 }
 
-/// Double precision: 16 rows and columns, or four blocks of 4.
+/// Double precision: 16 rows and columns ([`super::doubles`]), or four blocks of 4.
 #[inline(always)]
 unsafe fn double<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, const KIND: u8>(
     step: &Step,
     cx: &mut Cx,
 ) -> Flow {
     type Lanes = [f64; 64];
+    #[cfg(target_arch = "x86_64")]
+    if M == 16 {
+        // SAFETY: the caller's: its processor has AVX2 and FMA.
+        return unsafe { super::doubles::square(step, cx) };
+    }
     let results = M * M * BLOCKS / 64;
     // SAFETY: the step's rows exist.
     unsafe {

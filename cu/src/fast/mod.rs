@@ -33,6 +33,7 @@
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
+//! | `doubles` | the product of 16 rows and columns in double precision |
 //! | `matrix512`, `elements` | those of 32 or 16 rows that CDNA2 has, by AVX-512; the factors' elements |
 //! | `scalar` | SALU and branches |
 //! | `seam` | the world, as the reference engine gets it |
@@ -62,6 +63,8 @@ mod chain;
 mod code;
 mod compare64;
 mod constants;
+#[cfg(target_arch = "x86_64")]
+mod doubles;
 mod dual;
 mod elements;
 mod function;
