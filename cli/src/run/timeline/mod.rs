@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What happened when (`--timeline`), as a file for <https://ui.perfetto.dev> and other readers of
-//! Chrome's trace event format.
+//! Chrome's trace event format. `cargo xtask browser --timeline` looks at a file in Perfetto.
 //!
 //! The library writes a file of [`Record`]s for each process into a directory, and one of all calls
 //! beside them. When the program has ended, this reads the files and writes the timeline.
