@@ -263,6 +263,21 @@ impl Simd for Avx2 {
         unsafe { i(product(f(a), f(b))) }
     }
     #[inline(always)]
+    unsafe fn add_any(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: as above.
+        unsafe { i(_mm256_add_ps(f(a), f(b))) }
+    }
+    #[inline(always)]
+    unsafe fn mul_any(a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: as above.
+        unsafe { i(_mm256_mul_ps(f(a), f(b))) }
+    }
+    #[inline(always)]
+    unsafe fn fma_any(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // SAFETY: as above.
+        unsafe { i(_mm256_fmadd_ps(f(a), f(b), f(c))) }
+    }
+    #[inline(always)]
     unsafe fn fmin(a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: as above.
         unsafe { i(_mm256_min_ps(f(a), f(b))) }

@@ -11,8 +11,8 @@
 //! accumulator. No sum of them is denormal, for all are multiples of 2^-48; so only the accumulator
 //! that comes in is flushed, as the halves are. bfloat16 has denormal products: they are the
 //! reference engine's, as is whatever has a NaN in the result. Single and double precision are
-//! chains of fused operations. Bytes are taken by twos: the host adds two products of halves at
-//! once.
+//! chains of fused operations. No order of NaNs counts. Bytes are taken by twos: the host adds two
+//! products of halves at once.
 
 use super::builder::Builder;
 use super::elements::{element, Row, BF16, BF16_K, F16, F32, I8};
@@ -53,8 +53,9 @@ impl<V: Copy> Total<V> {
         // SAFETY: the caller's.
         unsafe {
             let zero = S::splat(0);
-            let (left, right) = (self.exact::<S>(S::fma(a[0], b[0], zero)), self.exact::<S>(S::fma(a[1], b[1], zero)));
-            self.exact::<S>(S::fadd(left, right))
+            let (left, right) =
+                (self.exact::<S>(S::fma_any(a[0], b[0], zero)), self.exact::<S>(S::fma_any(a[1], b[1], zero)));
+            self.exact::<S>(S::add_any(left, right))
         }
     }
 
@@ -63,22 +64,22 @@ impl<V: Copy> Total<V> {
     unsafe fn add<S: Simd<V = V>, const KIND: u8>(&mut self, a: &[V], b: &[V]) {
         // SAFETY: the caller's.
         unsafe {
-            let zero = S::splat(0);
             match KIND {
-                F32 => self.sum = S::fma(a[0], b[0], self.sum),
+                F32 => self.sum = S::fma_any(a[0], b[0], self.sum),
                 I8 => self.sum = S::add(S::dot_halves(a[0], b[0]), self.sum),
+                // The sum is no negative zero, so it does not matter whether these are.
                 F16 => {
-                    let first = S::fma(a[1], b[1], S::fma(a[0], b[0], zero));
-                    let second = S::fma(a[3], b[3], S::fma(a[2], b[2], zero));
-                    self.sum = S::fadd(self.sum, S::fadd(first, second));
+                    let first = S::fma_any(a[1], b[1], S::mul_any(a[0], b[0]));
+                    let second = S::fma_any(a[3], b[3], S::mul_any(a[2], b[2]));
+                    self.sum = S::add_any(self.sum, S::add_any(first, second));
                 }
                 _ => {
                     let mut group = self.pair::<S>(&a[..2], &b[..2]);
                     if KIND != BF16 {
                         let right = self.pair::<S>(&a[2..], &b[2..]);
-                        group = self.exact::<S>(S::fadd(group, right));
+                        group = self.exact::<S>(S::add_any(group, right));
                     }
-                    self.sum = self.exact::<S>(S::fadd(self.sum, group));
+                    self.sum = self.exact::<S>(S::add_any(self.sum, group));
                 }
             }
         }
@@ -130,25 +131,30 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
                         16 => 4 * (vector / 2) + result,
                         _ => result,
                     };
-                    let mut left = [S::splat(0); K];
-                    for k in 0..depth {
-                        let lanes = &a[k % in_lane];
-                        left[k] = if M == 4 {
-                            S::from_array(std::array::from_fn(|lane| lanes[8 * vector + lane / 4 * 4 + row]))
-                        } else {
-                            S::splat(lanes[first(k) + row])
-                        };
-                    }
                     let at = 64 * (results * block + result) + 8 * vector;
                     let sum = if step.scalar[0] != 0 { S::splat(step.imm as u32) } else { S::load(sources[2].add(at)) };
                     let mut total = Total { sum, bad };
-                    if KIND != F32 && KIND != I8 {
-                        total.sum = S::and(sum, S::xor(denormal::<S>(sum), S::splat(u32::MAX)));
-                    }
-                    let mut k = 0;
-                    while k < depth {
-                        total.add::<S, KIND>(&left[k..k + group(KIND)], &right[k..k + group(KIND)]);
-                        k += group(KIND);
+                    // Of halves, a sum that is zero becomes a positive one.
+                    let lost = match KIND {
+                        F32 | I8 => S::splat(0),
+                        F16 => S::eq(S::and(sum, S::splat(0x7f80_0000)), S::splat(0)),
+                        _ => denormal::<S>(sum),
+                    };
+                    total.sum = S::and(sum, S::xor(lost, S::splat(u32::MAX)));
+                    let elements = a.as_ptr().cast::<u32>().add(row);
+                    for first_k in (0..depth).step_by(group(KIND)) {
+                        let mut left = [S::splat(0); 4];
+                        for n in 0..group(KIND) {
+                            let k = first_k + n;
+                            // By a pointer: a check of bounds keeps the load out of the broadcast.
+                            let lanes = elements.add(64 * (k % in_lane));
+                            left[n] = if M == 4 {
+                                S::from_array(std::array::from_fn(|lane| *lanes.add(8 * vector + lane / 4 * 4)))
+                            } else {
+                                S::splat(*lanes.add(first(k)))
+                            };
+                        }
+                        total.add::<S, KIND>(&left, &right[first_k..first_k + group(KIND)]);
                     }
                     bad = total.bad;
                     if KIND != I8 {

@@ -84,6 +84,22 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn fmul(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// As the three above; any NaN of operands may be the result.
+    #[inline(always)]
+    unsafe fn add_any(a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::fadd(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_any(a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::fmul(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma_any(a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // SAFETY: forwarded.
+        unsafe { Self::fma(a, b, c) }
+    }
     /// The smaller; `b` if they are equal. No operand is NaN.
     unsafe fn fmin(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fmax(a: Self::V, b: Self::V) -> Self::V;
