@@ -6,6 +6,10 @@ use super::{DATA, LDS, PAGES};
 use vkfd_cu::{Mode, Wave};
 use vkfd_isa::{Format, Inst, Operand, Target};
 
+/// The kind of words whose sums and products are mostly zeros of both signs.
+const SIGNED: u64 = 4;
+const ZEROS: [u32; 8] = [0, 1, 1 << 31, 1 << 31 | 1, 0x8000_8000, 0xbc00_bc00, 0xbc00_bc00, 0xbc00_3c00];
+
 /// A word of a kind: whatever there is, floating point of a middling size, positive such, small
 /// numbers.
 fn value(kind: u64, numbers: &mut Numbers) -> u32 {
@@ -36,6 +40,7 @@ fn value(kind: u64, numbers: &mut Numbers) -> u32 {
         },
         1 => numbers.word() & 0x87ff_87ff | 0x3800_3800,
         2 => numbers.word() & 0x07ff_07ff | 0x3800_3800,
+        SIGNED => ZEROS[numbers.below(ZEROS.len() as u64) as usize],
         _ => numbers.below(40) as u32,
     }
 }
@@ -70,10 +75,17 @@ pub fn start(target: Target, lanes: u8, inst: &Inst, numbers: &mut Numbers, pc: 
     (wave.pc, wave.lanes) = (pc, lanes);
     let matrix = super::is_matrix(inst.op);
     let same = numbers.below(4);
+    let signed = matrix && numbers.below(4) == 0;
     for row in &mut wave.rows {
         // One kind for all registers as often as one each.
         let kind = if numbers.below(2) == 0 && !matrix { numbers.below(4) } else { same };
-        let kind = if matrix { kind.max(1) } else { kind };
+        let kind = if signed {
+            SIGNED
+        } else if matrix {
+            kind.max(1)
+        } else {
+            kind
+        };
         row.0.fill_with(|| value(kind, numbers));
     }
     let kind = numbers.below(4);
@@ -143,9 +155,11 @@ fn set_scratch(wave: &mut Wave) {
 /// Private addresses in v2, or one in s2: all are small.
 fn scratch(wave: &mut Wave, numbers: &mut Numbers) {
     set_scratch(wave);
-    let (same, together, aligned) = (numbers.below(48), numbers.below(2) == 0, numbers.below(3) != 0);
+    // Twice that, an offset and four words are below 128, where the pages of data end for waves of 64.
+    let end = 40;
+    let (same, together, aligned) = (numbers.below(end), numbers.below(2) == 0, numbers.below(3) != 0);
     for lane in 0..64 {
-        let at = if together { same } else { numbers.below(48) };
+        let at = if together { same } else { numbers.below(end) };
         wave.rows[2].0[lane] = (if aligned { at & !3 } else { at }) as u32;
     }
     wave.scalar[2] = wave.rows[2].0[0];
