@@ -155,7 +155,8 @@ fn set_scratch(wave: &mut Wave) {
 /// Private addresses in v2, or one in s2: all are small.
 fn scratch(wave: &mut Wave, numbers: &mut Numbers) {
     set_scratch(wave);
-    // Twice that, an offset and four words are below 128, where the pages of data end for waves of 64.
+    // Twice that, an offset and four words are below 128: the pages of data end there for waves of
+    // 64.
     let end = 40;
     let (same, together, aligned) = (numbers.below(end), numbers.below(2) == 0, numbers.below(3) != 0);
     for lane in 0..64 {

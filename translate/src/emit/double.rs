@@ -75,8 +75,8 @@ impl Emit {
 
     /// `root` = 1 / sqrt(a) of doubles that singles have, off by less than two units: a root and a
     /// quotient take some processors three times as long. The host's estimate y has 14 bits. With
-    /// r = 1 - a y², which is below 2^-13, the series of 1 / sqrt(1 - r) ends behind r³. What has no
-    /// r, a zero or an infinity, keeps the estimate.
+    /// r = 1 - a y², which is below 2^-13, the series of 1 / sqrt(1 - r) ends behind r³. Zeros and
+    /// infinities have no r, and keep the estimate.
     fn approach_root(&mut self, root: Register, a: Register, [one, sum]: [Register; 2]) {
         let mask = Register::K6;
         self.asm.add(Instruction::with2(Code::EVEX_Vrsqrt14pd_zmm_k1z_zmmm512b64, root, a));
