@@ -31,6 +31,7 @@ fn main() {
     };
     let file = object::File::parse(CODE).expect("an object");
     let mut world = Flat::new(BASE, 0x1000);
+    world.openings = Some(0);
     for segment in file.segments() {
         world.write(BASE + segment.address(), segment.data().expect("a segment"));
     }
@@ -60,6 +61,7 @@ fn main() {
     let mut engine = Engine::new(Target::Gfx900);
     #[cfg(target_arch = "x86_64")]
     if let Some(how) = vkfd_cu::fast::native::Translation::detect() {
+        let how = vkfd_cu::fast::native::Translation { perf_map: true, ..how };
         engine.translate(how);
     }
     let mut best = f64::INFINITY;

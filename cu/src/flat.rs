@@ -48,6 +48,8 @@ pub struct Flat {
     pub detours: BTreeMap<(Op, Detour), u64>,
     /// The gate is wanted at each fifth question.
     pub is_wanted: bool,
+    /// How often the gate was left, if somebody enters and leaves it: spans last as long.
+    pub openings: Option<u64>,
     asked: Cell<u32>,
 }
 
@@ -72,6 +74,7 @@ impl Flat {
             events: Vec::new(),
             detours: BTreeMap::new(),
             is_wanted: false,
+            openings: None,
             asked: Cell::new(0),
         }
     }
@@ -157,7 +160,13 @@ impl World for Flat {
         Ok(())
     }
 
-    fn leave(&mut self) {}
+    fn leave(&mut self) {
+        self.openings = self.openings.map(|openings| openings + 1);
+    }
+
+    fn opening(&self) -> Option<u64> {
+        self.openings
+    }
 
     fn wanted(&self) -> bool {
         self.asked.set(self.asked.get().wrapping_add(1));

@@ -106,9 +106,9 @@ pub trait World {
     /// Whether somebody waits for the gate to be left, or the queue is to stop. Cheap.
     fn wanted(&self) -> bool;
 
-    /// A number of this opening of the gate that no other on this thread has had or will have;
-    /// `None`: it is not known. Spans that were got in it are good as long as it lasts, over
-    /// several runs of an engine.
+    /// A number for the memory as this opening of the gate finds it; `None`: it is not known. In
+    /// openings with the same number, spans that one of them got are good in the next ones. Once
+    /// the number changes it never comes back on this thread.
     fn opening(&self) -> Option<u64> {
         None
     }

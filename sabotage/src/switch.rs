@@ -99,6 +99,7 @@ switches! {
     /// One GPU.
     Gpu = "gpu" {
         SkipTlbFlush = "skip_tlb_flush": "The GPU ignores requests to flush its TLB.";
+        KeptPages = "kept_pages": "Kernels keep pointers to pages although the driver has changed the tables.";
         ShortCopy = "short_copy": "Copies leave their last byte out.";
         AllocateInAccess = "allocate_in_access": "Each access of a queue's thread allocates while it is in flight.";
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";

@@ -19,6 +19,11 @@ const LANES: usize = 64;
 /// Vectors of a row of a matrix.
 const VECTORS: usize = 4;
 
+/// Where a row of C or D begins: four rows of a matrix are in two of registers.
+const fn place(row: usize) -> usize {
+    2 * LANES * (row / 4) + SIDE * (row % 4)
+}
+
 /// Doubles of eight lanes, whose low words begin at `low`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -73,12 +78,10 @@ pub(super) unsafe fn square(step: &Step, cx: &mut Cx) -> Flow {
         let sums = out.as_mut_ptr().cast::<[__m256d; VECTORS]>();
         let mut bad = _mm256_setzero_pd();
         for first in (0..SIDE).step_by(2) {
-            // Four rows of a matrix are in two of registers.
-            let at = 2 * LANES * (first / 4) + SIDE * (first % 4);
             let mut sum = if step.scalar[0] != 0 {
                 [[_mm256_set1_pd(f64::from_bits(step.imm as u64)); VECTORS]; 2]
             } else {
-                let from = cx.row(step.src[2]).add(at);
+                let from = cx.row(step.src[2]).add(place(first));
                 [row(from), row(from.add(SIDE))]
             };
             for k in 0..DEPTH {
@@ -100,7 +103,7 @@ pub(super) unsafe fn square(step: &Step, cx: &mut Cx) -> Flow {
             return step.slow(cx);
         }
         for index in 0..SIDE {
-            let to = cx.row_mut(step.dst).add(2 * LANES * (index / 4) + SIDE * (index % 4));
+            let to = cx.row_mut(step.dst).add(place(index));
             let sum = *sums.add(index);
             part(to, [sum[0], sum[1]]);
             part(to.add(WIDTH), [sum[2], sum[3]]);

@@ -622,8 +622,10 @@ impl Engine {
                     }
                     return None;
                 }
-                End::Exit(Exit::Yield) => return None,
-                End::Exit(exit) => return Some(exit),
+                End::Barrier => return Some(Exit::Barrier),
+                End::Ended => return Some(Exit::End),
+                End::Exit if cx.exit == Exit::Yield => return None,
+                End::Exit => return Some(cx.exit),
             }
         }
     }
@@ -639,6 +641,6 @@ impl crate::launch::Engine for Engine {
         if blocks.sabotage.has(Switch::AheadOfBarrier) {
             return Section::NONE;
         }
-        sections.at(world, Layout::of(wave, Grain::Whole), wave.pc, blocks.made)
+        sections.at(world, Layout::of(wave, Grain::Whole), (wave.pc, wave.scc, blocks.made))
     }
 }

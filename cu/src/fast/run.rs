@@ -10,14 +10,18 @@ use crate::reference;
 use crate::world::Detour;
 use vkfd_isa::{Format, Inst};
 
-/// How a block was left.
+/// How a block was left. It has no fields: a small store before a larger load of the same bytes
+/// waits for all stores before it, at each barrier.
 pub(super) enum End {
     /// To the wave's program counter.
     Jump,
     /// There, too, but its last instruction was the reference engine's, and may have changed
     /// anything.
     Slow,
-    Exit(Exit),
+    Barrier,
+    Ended,
+    /// With [`Cx::exit`].
+    Exit,
 }
 
 /// Runs a block, and leaves the wave's program counter at the next one. `done` counts its
@@ -58,7 +62,8 @@ pub(super) fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                     *done += rounds(cx)
                         + u64::from(here.inst)
                         + u64::from(!matches!(exit, Exit::Miss(_) | Exit::Refused(_)));
-                    return End::Exit(exit);
+                    cx.exit = exit;
+                    return End::Exit;
                 }
                 if here.inst as usize + 1 == block.insts.len() {
                     *done += rounds(cx) + block.insts.len() as u64;
@@ -78,10 +83,10 @@ pub(super) fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
                     step = unsafe { (*step).next };
                 }
             }
-            Flow::Exit => {
+            Flow::Barrier | Flow::Ended => {
                 *done += rounds(cx) + u64::from(here.inst) + 1;
                 cx.wave.pc = block.pc.wrapping_add(u64::from(here.offset + here.bytes));
-                return End::Exit(cx.exit);
+                return if flow == Flow::Barrier { End::Barrier } else { End::Ended };
             }
         }
     }

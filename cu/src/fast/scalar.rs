@@ -6,7 +6,6 @@
 
 use super::builder::Builder;
 use super::step::{Cx, Flow, Place, Run, Step};
-use crate::exit::Exit;
 use vkfd_isa::{Inst, Op, Operand};
 
 /// Widths of an operation, for the check of its operands.
@@ -486,13 +485,11 @@ pub(super) fn branch(op: Op) -> Option<Run> {
 pub(super) fn leave(op: Op) -> Option<Run> {
     unsafe fn end(step: &Step, cx: &mut Cx) -> Flow {
         cx.at = step;
-        cx.exit = Exit::End;
-        Flow::Exit
+        Flow::Ended
     }
     unsafe fn barrier(step: &Step, cx: &mut Cx) -> Flow {
         cx.at = step;
-        cx.exit = Exit::Barrier;
-        Flow::Exit
+        Flow::Barrier
     }
     match op {
         Op::SEndpgm => Some(end),

@@ -2,10 +2,12 @@
 //! Reads the code between a barrier and the next ones for its accesses ([`Section`]).
 //!
 //! Mechanism: a walk over all ways from an address on, as far as a barrier or the program's end.
-//! Both ways of a branch are walked. Code whose next address is in a register, or that sleeps or
-//! sends messages, is unknown, and so is a section of more than [`MOST`] blocks. What was found is
-//! kept by address until the engine decodes anything anew. It may be out of date for one section,
-//! where code has changed: it decides an order of waves alone, and each order is allowed.
+//! Both ways of a branch are walked, unless the wave's SCC decides it. A loop often compares before
+//! its last barrier, and only waves that leave it store to memory. Code whose next address is in a
+//! register, or that sleeps or sends messages, is unknown. So is a section of more than [`MOST`]
+//! blocks. What was found is kept until the engine decodes anything anew. It may be out of date for
+//! one section, where code has changed: it decides an order of waves alone, and each order is
+//! allowed.
 //!
 //! Limits: a buffer instruction that accesses scratch counts as one that accesses memory.
 
@@ -22,37 +24,47 @@ const MOST: usize = 32;
 /// Sections that are kept: a kernel has few barriers.
 const KEPT: usize = 16;
 
-/// Sections by the address at which they begin, and the number of blocks decoded until then.
+/// Where a section begins: the address, SCC, and the number of blocks decoded until then.
+type Begin = (u64, bool, u64);
+
+/// Sections, each with its begin.
 pub(super) struct Sections {
-    kept: [(u64, u64, Section); KEPT],
-    /// The one that is replaced next.
+    kept: [(Begin, Section); KEPT],
+    /// The one that is replaced next, and the one that was found last: waves come here together.
     oldest: usize,
+    latest: usize,
 }
 
 impl Sections {
     pub(super) const fn new() -> Sections {
         // No code has been decoded as often as that.
-        Sections { kept: [(0, u64::MAX, Section::UNKNOWN); KEPT], oldest: 0 }
+        Sections { kept: [((0, false, u64::MAX), Section::UNKNOWN); KEPT], oldest: 0, latest: 0 }
     }
 
-    /// The section that begins at `pc`, for an engine that has decoded `made` blocks. The gate is
-    /// open. Allocates nothing. As long as its code, the first time.
-    pub(super) fn at(&mut self, world: &mut dyn World, layout: Layout, pc: u64, made: u64) -> Section {
-        if let Some((.., section)) = self.kept.iter().find(|kept| (kept.0, kept.1) == (pc, made)) {
-            return *section;
+    /// The section that begins at `pc` with this SCC, for an engine that has decoded `made` blocks.
+    /// The gate is open. Allocates nothing. As long as its code, the first time.
+    pub(super) fn at(&mut self, world: &mut dyn World, layout: Layout, begin: Begin) -> Section {
+        if self.kept[self.latest].0 != begin {
+            self.latest = self.kept.iter().position(|kept| kept.0 == begin).unwrap_or_else(|| {
+                let place = self.oldest;
+                self.kept[place] = (begin, walk(world, layout, begin.0, begin.1));
+                self.oldest = (place + 1) % KEPT;
+                place
+            });
         }
-        let section = walk(world, layout, pc);
-        self.kept[self.oldest] = (pc, made, section);
-        self.oldest = (self.oldest + 1) % KEPT;
-        section
+        self.kept[self.latest].1
     }
 }
 
 /// A walk from `pc` on.
-fn walk(world: &mut dyn World, layout: Layout, pc: u64) -> Section {
+#[cold]
+#[inline(never)]
+fn walk(world: &mut dyn World, layout: Layout, pc: u64, scc: bool) -> Section {
     let layout = Layout { grain: Grain::Whole, ..layout };
     let mut starts: Few<u64, MOST> = Few::new();
     starts.push(pc);
+    // Known as long as one way alone was walked.
+    let mut scc = Some(scc);
     let mut section = Section::NONE;
     let mut next = 0;
     while let Some(&start) = starts.get(next) {
@@ -60,11 +72,21 @@ fn walk(world: &mut dyn World, layout: Layout, pc: u64) -> Section {
         let Ok(code) = Code::fetch(world, layout, start) else { return Section::UNKNOWN };
         for inst in code.insts.iter() {
             section = section.and(accesses(inst));
+            if may_write_scc(inst) {
+                scc = None;
+            }
         }
         let behind = start.wrapping_add(4 * code.words.len() as u64);
-        let Some(ways) = code.insts.last().and_then(|last| ways(layout.target, last, behind)) else {
+        let last = code.insts.last();
+        let Some(mut ways) = last.and_then(|last| ways(layout.target, last, behind)) else {
             return Section::UNKNOWN;
         };
+        match (last.map(|last| last.op), scc) {
+            (Some(Op::SCbranchScc0), Some(scc)) => ways[usize::from(!scc)] = None,
+            (Some(Op::SCbranchScc1), Some(scc)) => ways[usize::from(scc)] = None,
+            _ if ways.iter().flatten().count() == 2 => scc = None,
+            _ => {}
+        }
         for way in ways.into_iter().flatten() {
             if starts.contains(&way) {
                 continue;
@@ -79,6 +101,12 @@ fn walk(world: &mut dyn World, layout: Layout, pc: u64) -> Section {
         }
     }
     section
+}
+
+/// Whether an instruction may write SCC. Of scalar ones nearly all do.
+fn may_write_scc(inst: &Inst) -> bool {
+    matches!(inst.format, Format::Sop1 | Format::Sop2 | Format::Sopk | Format::Sopc)
+        && !matches!(inst.op, Op::SMovB32 | Op::SMovB64 | Op::SMovkI32)
 }
 
 /// The ways behind a block's last instruction, none of which is behind a barrier; nothing if they

@@ -30,8 +30,9 @@ pub(super) enum Flow {
     Slow,
     /// To the block at [`Cx::next`].
     Jump,
-    /// Out of the engine, with [`Cx::exit`], at the instruction after that of [`Cx::at`].
-    Exit,
+    /// Out of the engine, at the instruction after that of [`Cx::at`]: a barrier, or the end.
+    Barrier,
+    Ended,
 }
 
 /// A handler.
@@ -253,7 +254,7 @@ pub(super) struct Cx<'a> {
     pub(super) pc: u64,
     /// Where a jump goes.
     pub(super) next: u64,
-    /// Why the engine is left.
+    /// Why the reference engine leaves.
     pub(super) exit: Exit,
     /// What is left of the budget, when the block begins.
     pub(super) left: u64,

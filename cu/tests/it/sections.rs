@@ -18,6 +18,20 @@ const BARRIER: u32 = 0xbf8a_0000;
 const END: u32 = 0xbf81_0000;
 /// `s_waitcnt lgkmcnt(0)`
 const WAIT: u32 = 0xbf8c_c07f;
+/// `s_cbranch_scc0` and `s_cbranch_scc1` without their distance and with 1, `s_cbranch_vccz` to the
+/// next instruction, `s_branch` over one, `s_mov_b32 s2, 1`, `s_cmp_lg_u32 s0, 0`.
+const SCC0: u32 = 0xbf84_0000;
+const SCC1: u32 = 0xbf85_0001;
+const VCCZ: u32 = 0xbf86_0000;
+const JUMP: u32 = 0xbf82_0001;
+const MOVE: u32 = 0xbe82_0081;
+const COMPARE: u32 = 0xbf07_8000;
+/// `s_mov_b32 s2, 4`, `s_sub_u32 s2, s2, 1`, `s_cmp_lg_u32 s2, 0`, `s_cbranch_scc1` seven words
+/// back.
+const FOUR: u32 = 0xbe82_0084;
+const COUNT: u32 = 0x8082_8102;
+const COUNTED: u32 = 0xbf07_8002;
+const BACK: u32 = 0xbf85_fff9;
 /// `v_lshlrev_b32 v1, 2, v0`, `v_xor_b32 v2, 0x100, v1`: this item's place in LDS, and that of one
 /// in the next wave. `v_mov_b32 v4, -1`.
 const PLACES: [u32; 4] = [0x2402_0082, 0x2a04_02ff, 0x100, 0x7e08_02c1];
@@ -97,6 +111,10 @@ fn waves_that_only_read_run_to_their_next_barrier_at_once() {
     assert!(words.iter().zip(0..).all(|(word, item)| *word == item ^ 64), "{words:x?}");
     let (entered, _) = run(&[begin, &[&SPOIL, &[BARRIER], &STORE, &[END]]].concat(), Switches::NONE);
     assert!(entered > 30, "a store in the section: {entered}");
+    // A loop that reads, and a write behind it: SCC says where all go from the barrier at its end.
+    let round: Vec<u32> = [READ.as_slice(), &[WAIT, COUNT, COUNTED, BARRIER, BACK]].concat();
+    let (entered, _) = run(&[&PLACES, &WRITE, &[FOUR, WAIT, BARRIER], &round, &SPOIL, &[END]], Switches::NONE);
+    assert_eq!(entered, 6 * 4, "once before four rounds, in each, and behind them");
 }
 
 #[test]
@@ -107,7 +125,13 @@ fn a_section_has_the_accesses_up_to_the_next_barriers() {
     let cases: &[(&str, &[&[u32]], Section)] = &[
         ("a read", &[&READ, &[WAIT, BARRIER], &SPOIL, &[END]], Section::READS_LDS),
         ("a read and a write", &[&READ, &SPOIL, &[END]], lds),
-        ("s_cbranch_scc1 over a write", &[&[0xbf85_0002], &SPOIL, &READ, &[END]], lds),
+        // SCC is 0 here.
+        ("s_cbranch_scc1 to a write", &[&READ, &[SCC1, END], &SPOIL, &[END]], Section::READS_LDS),
+        ("s_cbranch_scc0 over a write", &[&READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same behind s_mov_b32", &[&[MOVE], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same behind s_cmp_lg_u32", &[&[COMPARE], &READ, &[SCC0 | 2], &SPOIL, &[END]], lds),
+        ("the same behind a jump", &[&[JUMP, END], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same behind s_cbranch_vccz", &[&[VCCZ], &READ, &[SCC0 | 2], &SPOIL, &[END]], lds),
         ("s_cbranch_scc1 back", &[&READ, &[0xbf85_fffd, END]], Section::READS_LDS),
         ("s_branch over a write", &[&[0xbf82_0002], &SPOIL, &READ, &[END]], Section::READS_LDS),
         ("ds_add_u32", &[&[0xd800_0000, 1, END]], lds),

@@ -115,7 +115,7 @@ impl World for Surroundings<'_> {
     }
 
     fn opening(&self) -> Option<u64> {
-        self.epoch.is_some().then(|| self.port.openings())
+        self.epoch.is_some().then(|| self.port.opening.number())
     }
 
     fn translate(&mut self, va: u64, wanted: vkfd_cu::Access) -> Result<Span, Miss> {

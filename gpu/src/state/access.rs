@@ -16,6 +16,7 @@ use crate::memory::pte::{Target, PAGE_BYTES};
 use crate::memory::walk::{extend, walk_leaf, Translation};
 use crate::raw::{self, Faulted};
 use crate::state::control::{Control, Ring};
+use crate::state::opening::Opening;
 use crate::state::shared::Shared;
 use crate::state::tlb::Tlb;
 use crate::state::vmid::{Epoch, FaultOutcome, SlotClaim, VmidState};
@@ -102,8 +103,7 @@ pub(crate) struct Port {
     /// waits for the copies before it.
     hits: u64,
     walks: u64,
-    /// Accesses that have ended.
-    ended: u64,
+    pub(crate) opening: Opening,
 }
 
 impl Port {
@@ -111,7 +111,7 @@ impl Port {
     pub(crate) fn new(shared: Arc<Shared>, control: Arc<Control>, slot: SlotClaim) -> Port {
         let tlb = Tlb::new(shared.config.tlb_entries);
         slot.bind(control.vmid.0, control.id);
-        Port { shared, control, slot, tlb, hits: 0, walks: 0, ended: 0 }
+        Port { shared, control, slot, tlb, hits: 0, walks: 0, opening: Opening::default() }
     }
 
     /// The port is that of another queue from now on. What the TLB has stays good: epochs tell
@@ -142,7 +142,7 @@ impl Port {
     }
 
     /// Begins an access; waits while the VMID is suspended or the queue disabled.
-    fn enter(&self) -> Result<Epoch, Stop> {
+    fn enter(&mut self) -> Result<Epoch, Stop> {
         loop {
             if let Some(epoch) = self.enter_within(None)? {
                 return Ok(epoch);
@@ -152,7 +152,7 @@ impl Port {
 
     /// Begins an access; waits while the VMID is suspended or the queue disabled, but no longer
     /// than `patience`.
-    pub(crate) fn enter_within(&self, patience: Option<Duration>) -> Result<Option<Epoch>, Stop> {
+    pub(crate) fn enter_within(&mut self, patience: Option<Duration>) -> Result<Option<Epoch>, Stop> {
         loop {
             if let Some(epoch) = self.try_enter()? {
                 return Ok(Some(epoch));
@@ -169,15 +169,19 @@ impl Port {
     }
 
     /// Begins an access, if the VMID is not suspended and the queue not disabled.
-    fn try_enter(&self) -> Result<Option<Epoch>, Stop> {
+    fn try_enter(&mut self) -> Result<Option<Epoch>, Stop> {
         self.check_removed()?;
         self.shared.bus.settle();
         self.slot.begin();
+        let changes = self.vmid().changes();
         match self.vmid().open() {
             Some(epoch) if self.control.enabled.load(SeqCst) => {
                 if self.shared.sabotage.has(Switch::AllocateInAccess) {
                     // More than the C library's cache of a thread.
                     drop(std::hint::black_box(vec![0u8; 64 << 10]));
+                }
+                if !self.shared.sabotage.has(Switch::KeptPages) {
+                    self.opening.find((self.control.vmid.0, changes));
                 }
                 Ok(Some(epoch))
             }
@@ -193,15 +197,9 @@ impl Port {
         self.slot.wanted()
     }
 
-    /// A number that no other access of this port has.
-    pub(crate) fn openings(&self) -> u64 {
-        self.ended
-    }
-
     /// Ends an access.
     pub(crate) fn leave(&mut self) {
         self.slot.end();
-        self.ended += 1;
         for (tally, cell) in
             [(&mut self.hits, &self.shared.counters.tlb_hits), (&mut self.walks, &self.shared.counters.walks)]
         {
@@ -219,7 +217,7 @@ impl Port {
             self.slot.close();
         }
         (self.hits, self.walks) = (0, 0);
-        self.ended += 1;
+        self.opening.forget();
     }
 
     /// Panics within an access, if that is provoked in this place.
@@ -284,6 +282,7 @@ impl Port {
 
     /// Deals with a miss, outside the access. Returns when it makes sense to try again.
     fn settle(&mut self, side: Side, miss: &Miss, lost: &mut u32) -> Result<(), Stop> {
+        self.opening.forget();
         match *miss {
             Miss::Fault(reason) => self.fault(side, reason),
             Miss::Lost(target) => {
@@ -345,6 +344,7 @@ impl Port {
 
     /// Deals with a fault, outside of any access.
     pub(crate) fn settle_fault(&mut self, va: u64, access: Access, reason: FaultReason) -> Result<(), Stop> {
+        self.opening.forget();
         self.fault(Side { va, access }, reason)
     }
 

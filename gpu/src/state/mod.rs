@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod contain;
 pub(crate) mod control;
 pub(crate) mod gws;
+pub(crate) mod opening;
 pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod shared;

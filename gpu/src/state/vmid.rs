@@ -15,6 +15,11 @@
 //! its odd word was seen and waited for. Either way, when they return, no access is in flight that
 //! began with an older gate.
 //!
+//! Both also count the *changes* of the VMID. A thread reads the count before the gate. While it
+//! reads the same count at each begin, no host memory that it has found has gone, since the driver
+//! suspends or flushes before it takes memory away. So kernels keep pointers to pages from one
+//! access to the next.
+//!
 //! Both are called from memory reclaim: they take no lock and allocate nothing. They wait for at
 //! most one chunk per queue, or until a kernel's thread next looks at its slot. They mark all slots
 //! as wanted before they wait for the first, and spin for as long as a running thread needs. Then
@@ -76,6 +81,8 @@ const NO_ROOT: u64 = u64::MAX;
 pub(crate) struct VmidState {
     /// Flush epoch (steps of [`EPOCH`]) and the [`SUSPENDED`] bit.
     gate: AtomicU64,
+    /// How often it was suspended, flushed, or given other tables.
+    changes: AtomicU64,
     root: AtomicU64,
     retry_faults: AtomicBool,
     /// There are no tables: the next field translates.
@@ -96,6 +103,7 @@ impl VmidState {
     pub(crate) fn new(vmid: u8) -> VmidState {
         VmidState {
             gate: AtomicU64::new(u64::from(vmid) << VMID_SHIFT),
+            changes: AtomicU64::new(0),
             root: AtomicU64::new(NO_ROOT),
             retry_faults: AtomicBool::new(false),
             flat: AtomicBool::new(false),
@@ -112,11 +120,13 @@ impl VmidState {
     pub(crate) fn set_root(&self, root: Option<FabricAddr>, retry_faults: bool) {
         self.retry_faults.store(retry_faults, SeqCst);
         self.root.store(root.map_or(NO_ROOT, |root| root.0), SeqCst);
+        self.changed();
     }
 
     pub(crate) fn set_gart(&self, gart: Option<Gart>) {
         *lock(&self.gart) = gart;
         self.flat.store(gart.is_some(), SeqCst);
+        self.changed();
     }
 
     /// Translates `va` as the tables have it now.
@@ -139,6 +149,17 @@ impl VmidState {
         self.retry_faults.load(SeqCst)
     }
 
+    /// Counts a change, behind what it is about.
+    fn changed(&self) {
+        self.changes.fetch_add(1, SeqCst);
+    }
+
+    /// How often it has changed. To be read within an access and before [`VmidState::open`]: then
+    /// what the access finds is not older than this count.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
     /// The epoch if accesses may run, `None` while suspended.
     pub(crate) fn open(&self) -> Option<Epoch> {
         let gate = self.gate.load(SeqCst);
@@ -148,6 +169,7 @@ impl VmidState {
     /// Closes the gate, then waits for the accesses that passed it before.
     pub(crate) fn suspend(&self, slots: &Slots, vmid: u32) {
         self.gate.fetch_or(SUSPENDED, SeqCst);
+        self.changed();
         slots.drain(vmid);
     }
 
@@ -160,6 +182,7 @@ impl VmidState {
     /// Starts a new epoch, then waits for the accesses that use an older one.
     pub(crate) fn flush(&self, slots: &Slots, vmid: u32) {
         self.gate.fetch_add(EPOCH, SeqCst);
+        self.changed();
         slots.drain(vmid);
     }
 

@@ -457,6 +457,34 @@ fn a_flush_that_does_nothing_is_noticed_by_kernels() {
 }
 
 #[test]
+fn pages_that_kernels_keep_are_noticed() {
+    let noticed = (0..20).any(|_| {
+        let rig = rig(2, false);
+        rig.gpu.sabotage().turn(Switch::KeptPages, true);
+        let (found, expected) = churn_on_moving_pages(&rig);
+        found != expected
+    });
+    assert!(noticed, "kept pointers wrote where nobody reads");
+}
+
+/// A kernel keeps its pointers over several openings of the gate, if nothing changes.
+#[test]
+fn kernels_find_each_page_once() {
+    let rig = rig(1, false);
+    let mut queue = rig.queue(QueueKind::Aql);
+    let walks = |rig: &Rig| rig.gpu.counters().tlb_hits + rig.gpu.counters().walks;
+    rig.write(DATA, &noise(9, 0x10000));
+    let before = walks(&rig);
+    // 256 groups of one wave, 16 of them to a page.
+    let dispatch = Dispatch::new(Kernel::Churn, 0x4000, 64);
+    dispatch.submit(&mut queue, &arguments(&[VA + DATA], &[3000, 64]));
+    dispatch.wait(&rig);
+    let found = walks(&rig) - before;
+    assert!(found < 256, "{found} translations for 256 groups");
+    queue.remove();
+}
+
+#[test]
 fn retry_faults_of_several_threads_are_answered() {
     let rig = rig(4, true);
     let weak = rig.weak();

@@ -139,18 +139,13 @@ impl Shared<'_> {
 
     /// Whether a step passed.
     fn step(&self, planned: &Planned<'_>, meter: &Meter, said: Option<&Path>) -> Result<bool> {
-        let Planned { step, command, .. } = planned;
+        let Planned { step, command, form, .. } = planned;
+        let minutes = step.minutes(*form);
         // With this program its steps end, too; `timeout` has a group of its own with them.
         let mut limited = Command::new("setpriv");
         limited.args(["--pdeathsig", "TERM", "timeout", &format!("--kill-after={KILL}")]);
         let command = command.replace("cargo xtask ", "\"$XTASK\" ");
-        limited.arg(format!("{}m", step.minutes)).args([
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            &format!("{SHELL}{command}"),
-        ]);
+        limited.arg(format!("{minutes}m")).args(["bash", "-euo", "pipefail", "-c", &format!("{SHELL}{command}")]);
         limited.env("XTASK", self.this).current_dir(tree::root()).env("CARGO_TARGET_DIR", cargo::target()?);
         limited.stdin(Stdio::null());
         if let Some(said) = said {
@@ -160,7 +155,7 @@ impl Shared<'_> {
         meter.watch(&mut limited)?;
         let status = limited.status().context("run setpriv (util-linux) and timeout (coreutils)")?;
         if matches!(status.code(), Some(124 | 137)) {
-            println!("{} has not ended in {} minutes", step.name, step.minutes);
+            println!("{} has not ended in {minutes} minutes", step.name);
         }
         Ok(status.success())
     }

@@ -49,7 +49,7 @@ pub(super) struct Step {
     all: Option<String>,
     /// The step is ended after so many minutes.
     #[serde(default = "quarter_of_an_hour")]
-    pub(super) minutes: u64,
+    minutes: u64,
 }
 
 /// How much of a ring is run.
@@ -74,7 +74,15 @@ fn quarter_of_an_hour() -> u64 {
     15
 }
 
+/// `--all` is for machines that do other work, too, where steps take longer.
+const BUSY: u64 = 3;
+
 impl Step {
+    /// Minutes after which it is ended.
+    pub(super) fn minutes(&self, form: Form) -> u64 {
+        self.minutes * if form == Form::All { BUSY } else { 1 }
+    }
+
     /// The command of a form. A longer form without one of its own has the shorter form's; a step
     /// that has none is not part of the form.
     pub(super) fn command(&self, form: Form) -> Option<&str> {
@@ -219,6 +227,8 @@ mod tests {
         assert_eq!(commands(Form::Short), ["one", "x"]);
         assert_eq!(commands(Form::Long), ["one", "two"]);
         assert_eq!(commands(Form::All), ["three", "two", "y"]);
+        let minutes = |form| table.rings[0].steps[0].minutes(form);
+        assert_eq!([Form::Short, Form::Long, Form::All].map(minutes), [15, 15, 45]);
     }
 
     #[test]
