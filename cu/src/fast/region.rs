@@ -17,6 +17,7 @@
 use super::block::Block;
 use super::cache::{PAGE, SITES};
 use super::layout::Layout;
+use super::memory::load_across;
 use super::native::{Accesses, Check, Native, Translation};
 use super::step::{Cx, Entry, Flow, Step};
 use super::Seam;
@@ -351,17 +352,6 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     Some(())
 }
 
-/// Loads bytes that begin in one page and end in the next; whether all of them could be.
-fn load_across(cx: &mut Cx, va: u64, to: &mut [u8]) -> bool {
-    let (first, second) = to.split_at_mut(((PAGE - va % PAGE) as usize).min(to.len()));
-    let mut part = |va, to: &mut [u8]| {
-        let from = cx.cache.page(cx.world, va, false)?;
-        // SAFETY: a span while the gate is open, as far as its page goes; there is room.
-        unsafe { vkfd_raw::copy(to.as_mut_ptr(), from, to.len()) }.ok()
-    };
-    part(va, first).and_then(|()| part(va.wrapping_add(first.len() as u64), second)).is_some()
-}
-
 /// A strip's load of memory, or its store to memory or LDS, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
@@ -404,7 +394,7 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
                 return 0;
             }
             let mut found = [0u8; 16];
-            if !load_across(cx, va, &mut found[..bytes as usize]) {
+            if load_across(cx, va, &mut found[..bytes as usize]).is_none() {
                 return 0;
             }
             crossing = Some((lane, found));

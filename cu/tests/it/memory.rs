@@ -8,6 +8,7 @@
 use crate::support;
 
 use support::{code, group, set_pair, wave, Numbers, APERTURES, BASE};
+use vkfd_cu::fast::Engine;
 use vkfd_cu::reference::memory::execute;
 use vkfd_cu::{Access, Exit, Flat, Miss, Refusal, Rights, Span, Stop, World};
 use vkfd_isa::{Inst, Operand, Target};
@@ -665,5 +666,31 @@ fn registers_that_there_are_not_are_refused() {
         let exit = execute(&inst, &mut wave, &mut group(0), &mut world).unwrap_err();
         assert_eq!(exit, Exit::Refused(Refusal::Register), "{:?}", inst.op);
         assert!(wave == before);
+    }
+}
+
+#[test]
+fn words_in_two_pages_are_loaded_by_the_fast_engine() {
+    // global_load_dword v8, v[2:3], off; dwordx2 v[8:9]; dwordx3 v[8:10]
+    for (load, words) in [(0xdc50_8000, 1), (0xdc54_8000, 2), (0xdc58_8000, 3)] {
+        let mut world = Flat::new(BASE, 80);
+        world.scatter();
+        world.write(BASE, &Numbers(7).bytes(80 * 4096));
+        world.write_words(BASE, &[load, 0x087f_0002, 0xbf81_0000]);
+        let mut wave = wave(Target::Gfx900);
+        wave.pc = BASE;
+        // Each lane's first word ends one to three bytes into the next page.
+        let place = |lane: usize| BASE + PAGE * (lane as u64 + 2) - 1 - lane as u64 % 3;
+        for lane in 0..64 {
+            set_pair(&mut wave, 2, lane, place(lane));
+        }
+        assert_eq!(Engine::new(Target::Gfx900).run(&mut wave, &mut group(0), &mut world, 100), Exit::End);
+        for lane in 0..64 {
+            for word in 0..words {
+                let expected = world.read_words(place(lane) + 4 * word as u64, 1)[0];
+                assert_eq!(wave.rows[8 + word].0[lane], expected, "word {word} of {words}, lane {lane}");
+            }
+        }
+        assert!(world.detours.is_empty(), "{words} words: {:?}", world.detours);
     }
 }

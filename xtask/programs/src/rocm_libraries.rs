@@ -188,7 +188,7 @@ pub const ROCBLAS: RocmLibrary = RocmLibrary {
     name: "rocblas",
     about: "rocBLAS's own tests: products of matrices and vectors, against a BLAS of the CPU",
     package: &["librocblas0-tests"],
-    environment: &[LAPACK, one_in("100"), FIRST],
+    environment: &[LAPACK, one_in("50"), FIRST],
     in_guest_environment: Some(&[LAPACK]),
     in_guest_tests: Some(("usr/share/rocblas/2.47.0/test/rocblas_gtest.data", "3000")),
     in_guest: &["*"],

@@ -3,7 +3,8 @@
 //!
 //! Lanes side by side in memory are one copy, and lanes at one address one access. Others are
 //! accessed one by one, after all of them have been translated; LDS and scratch translate those in
-//! FLAT's apertures. The reference engine executes words that cross pages.
+//! FLAT's apertures. A word in two pages is loaded in two parts, and the reference engine stores
+//! such words.
 
 use super::addresses::{ends, run, Addresses, Shape, NO_BASE};
 use super::{aperture, both, Words};
@@ -253,13 +254,15 @@ unsafe fn load_runs<S: Simd, const N: usize>(
 }
 
 /// Host pointers of each word of the active lanes, and their number. An access of several words may
-/// go on in another page, and in scratch its words do not lie together.
+/// go on in another page, and in scratch its words do not lie together. `across` has a pointer for
+/// a word that is in two pages, by its address and its number.
 fn words_of<const N: usize>(
     addresses: &Addresses,
     cx: &mut Cx,
     exec: u64,
     (flat, write): (bool, bool),
     pointers: &mut [*mut u8; 256],
+    mut across: impl FnMut(&mut Cx, u64, usize) -> Option<*mut u8>,
 ) -> Option<usize> {
     let mut count = 0;
     let mut rest = exec;
@@ -272,7 +275,7 @@ fn words_of<const N: usize>(
             *pointers.get_mut(count)? = if flat && addresses.is_aside(cx, va) {
                 aperture::host(cx, (va.wrapping_sub(addresses.base), at), lane, 4, write)?
             } else if at % PAGE > PAGE - 4 {
-                return None;
+                across(cx, at, count)?
             } else {
                 cx.cache.page(cx.world, at, write)?
             };
@@ -293,7 +296,17 @@ unsafe fn gather_words<const N: usize>(
     data: &mut [[u32; N]; 64],
 ) -> Option<()> {
     let mut pointers = [std::ptr::null_mut::<u8>(); 256];
-    let count = words_of::<N>(addresses, cx, exec, (flat, false), &mut pointers)?;
+    let mut words = [[0u8; 4]; 256];
+    let words = words.as_mut_ptr();
+    let across = |cx: &mut Cx, va, number| {
+        let mut word = [0; 4];
+        super::load_across(cx, va, &mut word)?;
+        let place = words.wrapping_add(number);
+        // SAFETY: there is room for all words, and a number for each.
+        unsafe { place.write(word) };
+        Some(place.cast())
+    };
+    let count = words_of::<N>(addresses, cx, exec, (flat, false), &mut pointers, across)?;
     let mut loaded = [0u32; 256];
     // SAFETY: pointers of spans while the gate is open; there is room for all.
     unsafe { raw::load_each(loaded.as_mut_ptr().cast(), pointers.get(..count)?, 4).ok()? };
@@ -454,7 +467,7 @@ pub(super) unsafe fn store_to<S: Simd, const N: usize, const FLAT: bool>(
             }
             None => {
                 let mut words = [std::ptr::null_mut(); 256];
-                let Some(count) = words_of::<N>(&addresses, cx, exec, (FLAT, true), &mut words) else {
+                let Some(count) = words_of::<N>(&addresses, cx, exec, (FLAT, true), &mut words, |_, _, _| None) else {
                     return step.slow(cx);
                 };
                 raw::store_each(from, &words[..count], 4)

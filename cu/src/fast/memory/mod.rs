@@ -28,11 +28,24 @@ mod transfer;
 mod uniform;
 
 use super::builder::Builder;
+use super::cache::PAGE;
 use super::operation::vectors;
 use super::simd::Simd;
 use super::step::{Cx, Place, Step};
 use crate::reference::memory::{kind, Kind};
 use vkfd_isa::{Format, Inst, Op};
+
+/// Loads bytes that begin in one page and end in the next.
+pub(super) fn load_across(cx: &mut Cx, va: u64, to: &mut [u8]) -> Option<()> {
+    let (first, second) = to.split_at_mut(((PAGE - va % PAGE) as usize).min(to.len()));
+    let mut part = |va, to: &mut [u8]| {
+        let from = cx.cache.page(cx.world, va, false)?;
+        // SAFETY: a span while the gate is open, as far as its page goes; there is room.
+        unsafe { vkfd_raw::copy(to.as_mut_ptr(), from, to.len()) }.ok()
+    };
+    part(va, first)?;
+    part(va.wrapping_add(first.len() as u64), second)
+}
 
 /// Makes a step of a memory instruction.
 pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
