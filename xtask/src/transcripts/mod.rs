@@ -123,7 +123,7 @@ impl Stage {
         let mut lines = Vec::new();
         for step in &block.steps {
             println!("$ {}", step.command);
-            let ran = self.shell(&self.built(&step.command), &self.directory)?;
+            let ran = self.shell(&built(self.examples.as_deref(), &step.command), &self.directory)?;
             let text = String::from_utf8_lossy(&ran.stdout).into_owned();
             if !ran.status.success() {
                 return Ok(Err(format!("`{}` fails ({}):\n{text}", step.command, ran.status)));
@@ -139,19 +139,42 @@ impl Stage {
         Ok(Ok(lines))
     }
 
-    /// A command as it runs here: an example of the workspace is built already.
-    fn built(&self, command: &str) -> String {
-        let words: Vec<_> = command.split(' ').collect();
-        match (&self.examples, &words[..]) {
-            (Some(examples), ["cargo", "run", .., "--example", name]) => examples.join(name).display().to_string(),
-            _ => command.to_owned(),
-        }
-    }
-
     fn shell(&self, command: &str, directory: &Path) -> Result<std::process::Output> {
         let mut shell = Command::new("timeout");
         shell.args(["--kill-after=10", PATIENCE, "bash", "-o", "pipefail", "-c", &format!("{{ {command}; }} 2>&1")]);
         shell.current_dir(directory).env("PATH", &self.path).env("NO_COLOR", "1").env("COLUMNS", "100");
         shell.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("run timeout (coreutils)")
+    }
+}
+
+/// A command as it runs here: vkfd and the workspace's examples are built already. Their release
+/// would cost a check more than all its other builds.
+fn built(examples: Option<&Path>, command: &str) -> String {
+    let words: Vec<_> = command.split_whitespace().collect();
+    match (examples, &words[..]) {
+        (Some(examples), ["cargo", "run", .., "--example", name]) => examples.join(name).display().to_string(),
+        (Some(_), ["cargo", "run", options @ ..]) if options.iter().all(|option| option.starts_with("--")) => {
+            "vkfd".to_owned()
+        }
+        _ => command.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_run_what_is_built() {
+        let examples = Some(Path::new("/built/examples"));
+        for (command, runs) in [
+            ("cargo run --quiet --release", "vkfd"),
+            ("cargo run --release -p vkfd-client --example batch", "/built/examples/batch"),
+            ("cargo run --release -- doctor", "cargo run --release -- doctor"),
+            ("vkfd demo coherent -v", "vkfd demo coherent -v"),
+        ] {
+            assert_eq!(built(examples, command), runs);
+            assert_eq!(built(None, command), command);
+        }
     }
 }
