@@ -61,7 +61,6 @@ fn main() {
     let mut engine = Engine::new(Target::Gfx900);
     #[cfg(target_arch = "x86_64")]
     if let Some(how) = vkfd_cu::fast::native::Translation::detect() {
-        let how = vkfd_cu::fast::native::Translation { perf_map: true, ..how };
         engine.translate(how);
     }
     let mut best = f64::INFINITY;

@@ -344,8 +344,7 @@ impl Port {
 
     /// Deals with a fault, outside of any access.
     pub(crate) fn settle_fault(&mut self, va: u64, access: Access, reason: FaultReason) -> Result<(), Stop> {
-        self.opening.forget();
-        self.fault(Side { va, access }, reason)
+        self.settle(Side { va, access }, &Miss::Fault(reason), &mut 0)
     }
 
     /// Deals with host memory that vanished under `va`, for the `lost`th time in a row, outside of
