@@ -31,23 +31,35 @@ const ALONE: Duration = Duration::from_micros(20);
 /// Instructions of groups that a thread takes at once, and most groups.
 const TOGETHER: u64 = 8192;
 const MOST: u64 = 64;
-/// How often all groups may have waited before threads sleep, and how long they do then.
-const PATIENCE: u32 = 64;
+/// How long all groups may have waited before threads sleep, and how long they do then. Beside
+/// busy threads a yield may take milliseconds, and one that sleeps is woken before those.
+const PATIENCE: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// How a thread waits whose groups all wait for something outside.
 #[derive(Default)]
 struct Pause {
-    rounds: u32,
+    since: Option<Instant>,
+    sleeps: u32,
 }
 
 impl Pause {
+    /// Nothing to do since so long: how long to sleep, or `None` to yield.
+    fn next(&mut self, waited: Duration) -> Option<Duration> {
+        if waited < PATIENCE {
+            return None;
+        }
+        let sleep = SHORTEST * 2u32.pow(self.sleeps.min(10) / 2);
+        self.sleeps += 1;
+        Some(sleep.min(LONGEST))
+    }
+
     fn wait(&mut self) {
-        self.rounds += 1;
-        match self.rounds.checked_sub(PATIENCE) {
+        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        match self.next(waited) {
             None => thread::yield_now(),
-            Some(more) => thread::sleep((SHORTEST * 2u32.pow(more.min(10) / 2)).min(LONGEST)),
+            Some(sleep) => thread::sleep(sleep),
         }
     }
 }
@@ -272,5 +284,20 @@ fn work(shared: &Arc<Shared>) {
         } else {
             pause = Pause::default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_sleeps_after_a_time_however_few_its_yields_were() {
+        let mut pause = Pause::default();
+        assert_eq!(pause.next(PATIENCE / 2), None);
+        // The second yield took as long as a busy processor makes it.
+        let sleeps: Vec<Duration> = (0..20).filter_map(|_| pause.next(4 * LONGEST)).collect();
+        assert_eq!((sleeps.len(), sleeps[0], sleeps[19]), (20, SHORTEST, LONGEST));
+        assert!(sleeps.is_sorted());
     }
 }
