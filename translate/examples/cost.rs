@@ -16,7 +16,7 @@ mod measure {
     use std::time::Instant;
     use vkfd_isa::{decode, Inst, Op, Operand, Target};
     use vkfd_sabotage::Switches;
-    use vkfd_translate::{arena::Arena, translate, Accesses, Registers, Width};
+    use vkfd_translate::{translate, Accesses, Registers, Translator, Width};
 
     struct Waves;
 
@@ -87,10 +87,11 @@ mod measure {
         let insts = block();
         for width in [Width::Avx2, Width::Avx512].into_iter().filter(|width| width.is_there()) {
             let mut costs = Vec::new();
-            let mut arena = Arena::default();
-            for _ in 0..200 {
+            let mut translator = Translator::default();
+            for _ in 0..2_000 {
                 let begun = Instant::now();
-                let regions = translate(&insts, &Waves, (width, Accesses::All), &mut arena, &Switches::NONE, |_, _| {});
+                let regions =
+                    translate(&insts, &Waves, (width, Accesses::All), &mut translator, &Switches::NONE, |_, _| {});
                 costs.push(begun.elapsed().as_secs_f64() * 1e6 / insts.len() as f64);
                 assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
             }

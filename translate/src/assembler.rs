@@ -8,7 +8,13 @@
 //! An instruction that the encoder refuses makes the whole piece refused ([`Assembler::finish`]),
 //! so that callers need not look after each one.
 
+use crate::context::{Slot, SLOTS};
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
+
+/// Bits of an address within its page.
+const PAGE_BITS: u32 = 12;
+/// Bytes that nearly all pieces fit into.
+const ROOM: usize = 4096;
 
 /// A place in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +42,8 @@ pub(crate) struct Assembler {
 
 impl Assembler {
     pub(crate) fn new() -> Assembler {
-        Assembler { encoder: Encoder::new(64), at: 0, labels: Vec::new(), open: Vec::new(), broken: false }
+        let encoder = Encoder::try_with_capacity(64, ROOM).unwrap_or_else(|_| Encoder::new(64));
+        Assembler { encoder, at: 0, labels: Vec::new(), open: Vec::new(), broken: false }
     }
 
     /// The piece is not to be used: something has no encoding, or there are too few registers.
@@ -88,8 +95,10 @@ impl Assembler {
         self.displacement(&[0x48, 0x8d, 0x1d], label);
     }
 
-    pub(crate) fn call(&mut self, to: Label) {
-        self.displacement(&[0xe8], to);
+    /// Calls code at an address, by way of `rax`.
+    pub(crate) fn call(&mut self, to: u64) {
+        self.add(Instruction::with2(Code::Mov_r64_imm64, Register::RAX, to));
+        self.add(Instruction::with1(Code::Call_rm64, Register::RAX));
     }
 
     /// The code; `None` if it is not to be used.
@@ -111,6 +120,16 @@ pub(crate) fn at(base: Register, offset: i64) -> MemoryOperand {
 
 /// Shorthands for general registers.
 impl Assembler {
+    /// An address in a register becomes the place of its page's slot. Of any stride, the highest
+    /// bits of such a product are spread evenly.
+    pub(crate) fn find_slot(&mut self, register: Register) {
+        let low = Register::EAX + (register as u32 - Register::RAX as u32);
+        self.add(Instruction::with2(Code::Shr_rm64_imm8, register, PAGE_BITS));
+        self.add(Instruction::with3(Code::Imul_r32_rm32_imm32, low, low, 0x9e37_79b1_u32));
+        self.add(Instruction::with2(Code::Shr_rm32_imm8, low, 32 - SLOTS.trailing_zeros()));
+        self.add(Instruction::with2(Code::Shl_rm32_imm8, low, size_of::<Slot>().trailing_zeros()));
+    }
+
     /// `register = [base + offset]`, 32 bits.
     pub(crate) fn load32(&mut self, register: Register, from: MemoryOperand) {
         self.add(Instruction::with2(Code::Mov_r32_rm32, register, from));

@@ -10,10 +10,6 @@ const STRIP: usize = 16;
 /// Bytes for all vector registers, and for the mask registers.
 const SPILL: usize = 32 * 64 + 8 * 8;
 
-/// Reads words of memory for a scalar load: whether all of them could be read. Nothing is written
-/// to `to` if not.
-pub type Load = unsafe extern "sysv64" fn(user: *mut c_void, va: u64, words: u32, to: *mut u32) -> u32;
-
 /// Computes an operation for lanes of a strip that its vectors have left.
 pub type Mend = unsafe extern "sysv64" fn(user: *mut c_void, mend: *mut Mending);
 
@@ -179,7 +175,6 @@ pub struct Context {
     pub(crate) end: u32,
     pub(crate) trace: *mut u32,
     pub(crate) pool: *const u32,
-    pub(crate) load: Option<Load>,
     pub(crate) mend: Option<Mend>,
     pub(crate) access: Option<Access>,
     /// Where the rows that the present strip writes are kept.
@@ -211,7 +206,7 @@ unsafe impl Send for Context {}
 impl Context {
     /// A context with the engine's functions.
     #[must_use]
-    pub fn new(load: Load, mend: Mend, access: Access) -> Box<Context> {
+    pub fn new(mend: Mend, access: Access) -> Box<Context> {
         let kept_words = vec![0; 64 * KEPT_ROWS].into_boxed_slice();
         let mut trace_words = vec![0; TRACE_WORDS].into_boxed_slice();
         Box::new(Context {
@@ -251,7 +246,6 @@ impl Context {
             end: 0,
             trace: trace_words.as_mut_ptr(),
             pool: std::ptr::null(),
-            load: Some(load),
             mend: Some(mend),
             access: Some(access),
             kept: std::ptr::null_mut(),

@@ -26,10 +26,11 @@ mod short;
 mod store;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
+use crate::stubs::Host;
 use crate::width::{self, Both, Width};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use rows::Held;
-pub(crate) use rows::{Needs, Plan};
+pub(crate) use rows::{Learned, Needs, Plan};
 
 /// A source of 32 bits for each lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,14 +98,13 @@ pub(crate) struct Emit {
     pub(crate) asm: Assembler,
     pub(crate) pool: Pool,
     pub(crate) width: Width,
+    host: Host,
     /// The segment's rows, and where they are.
     plan: Plan,
     held: Held,
     /// How many temporaries the instruction has taken, and what was learned of all.
     taken: usize,
     pub(crate) needs: Needs,
-    /// Host registers that are used.
-    touched: u32,
     /// Rows that leave their registers are lost, for tests.
     pub(crate) loses_rows: bool,
     /// Mask registers that the instruction has taken.
@@ -116,10 +116,6 @@ pub(crate) struct Emit {
     /// Which register a mask is kept in next.
     turn: usize,
     cold: Vec<(State, Cold)>,
-    /// The routine that saves registers and calls the engine, if it is needed.
-    mender: Option<Label>,
-    /// The same for loads.
-    accessor: Option<Label>,
     /// Rows of addresses whose shape the context has, and how many there were.
     looked: Vec<(access::Key, usize)>,
     looks: usize,
@@ -157,24 +153,23 @@ impl Emit {
     }
 
     /// Code for these rows, of which nothing is in a register yet.
-    pub(crate) fn new(width: Width, plan: Plan, needs: Needs) -> Emit {
+    pub(crate) fn new(host: Host, plan: Plan, needs: Needs) -> Emit {
+        let width = host.width;
         Emit {
             asm: Assembler::new(),
             pool: Pool::default(),
             width,
+            host,
             plan,
             held: Held::new(width),
             taken: 0,
             needs,
-            touched: 0,
             loses_rows: false,
             masks: 0,
             cached: Vec::new(),
             homes: Vec::new(),
             turn: 0,
             cold: Vec::new(),
-            mender: None,
-            accessor: None,
             looked: Vec::new(),
             looks: 0,
             wave_lanes: 0,
@@ -200,9 +195,7 @@ impl Emit {
         if register.is_none() {
             self.asm.fail();
         }
-        let register = register.unwrap_or(0);
-        self.touched |= 1 << register;
-        self.width.vector(register)
+        self.width.vector(register.unwrap_or(0))
     }
 
     /// What code that lies behind this place finds.

@@ -6,8 +6,7 @@
 //! compute all combinations of special values, and compares them with a plain model. If one
 //! differs, the process translates nothing.
 
-use crate::arena::Arena;
-use crate::{translate, Accesses, Accessing, Context, Mending, Registers, Width};
+use crate::{translate, Accesses, Accessing, Context, Mending, Registers, Translator, Width};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
@@ -62,10 +61,6 @@ impl Registers for Waves {
     }
 }
 
-unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
-    0
-}
-
 unsafe extern "sysv64" fn mend(_: *mut c_void, _: *mut Mending) {}
 
 unsafe extern "sysv64" fn access(_: *mut c_void, _: *mut Accessing) -> u32 {
@@ -116,10 +111,10 @@ fn instruction(op: Op, dst: u16) -> Inst {
 
 /// Whether all results are the model's.
 fn compare(width: Width, sabotage: &Switches) -> bool {
-    let mut arena = Arena::default();
-    let mut context = Context::new(load, mend, access);
+    let mut translator = Translator::default();
+    let mut context = Context::new(mend, access);
     let insts: Vec<Inst> = OPS.iter().zip(3..).map(|(&op, dst)| instruction(op, dst)).collect();
-    let regions = translate(&insts, &Waves, (width, Accesses::None), &mut arena, sabotage, |_, _| {});
+    let regions = translate(&insts, &Waves, (width, Accesses::None), &mut translator, sabotage, |_, _| {});
     let [region] = &regions[..] else { return false };
     (0..64u32).all(|group| {
         let case = |lane: u32| {

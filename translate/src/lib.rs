@@ -23,6 +23,8 @@
 //! | [`arena`] | memory for code, never writable and executable at once |
 //! | `host` | whether the processor hands NaNs on as the table of operations has it |
 //! | `context` | what machine code and the engine share |
+//! | `stubs` | the routines by which regions call the engine |
+//! | `translator` | what a thread's translations leave for its later ones |
 //!
 //! Limits: without an x86-64 processor with AVX2 nothing is translated. Vector operations on 16
 //! bits, most of those on 64, SDWA, DPP, atomic operations but sums in LDS, and vector operations
@@ -43,6 +45,8 @@ mod region;
 mod ring;
 mod scalar;
 pub mod series;
+mod stubs;
+mod translator;
 mod width;
 
 pub use context::{Accessing, Context, Mending};
@@ -51,9 +55,9 @@ pub use mode::{Arithmetic, Mode};
 pub use plan::Accesses;
 pub use region::{Left, Region, ROUNDS};
 pub use ring::{Link, Ring, Turned};
+pub use translator::Translator;
 pub use width::Width;
 
-use arena::Arena;
 use vkfd_isa::{Inst, Op, Operand};
 use vkfd_sabotage::Switches;
 
@@ -142,7 +146,7 @@ pub fn translate(
     insts: &[Inst],
     registers: &dyn Registers,
     how: impl Into<How>,
-    arena: &mut Arena,
+    translator: &mut Translator,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
 ) -> Vec<Region> {
@@ -160,7 +164,7 @@ pub fn translate(
     };
     if let Ok(mut sequence) = plan::looped(insts, registers, accesses) {
         pass(&mut sequence);
-        match Region::build(&sequence, registers, width, arena, sabotage) {
+        match Region::build(&sequence, registers, width, translator, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
@@ -169,7 +173,7 @@ pub fn translate(
     let mut regions = Vec::new();
     for sequence in &mut sequences {
         pass(sequence);
-        match Region::build(sequence, registers, width, arena, sabotage) {
+        match Region::build(sequence, registers, width, translator, sabotage) {
             Ok(region) => regions.push(region),
             Err(why) => tell(sequence.insts.start, why),
         }

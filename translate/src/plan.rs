@@ -30,6 +30,7 @@ use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};
 pub use sequence::Accesses;
 pub(crate) use sequence::{looped, straight, Builder, Sequence};
+use smallvec::{smallvec, SmallVec};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
 
@@ -43,6 +44,7 @@ pub(crate) enum Source {
 
 /// A vector instruction.
 pub(crate) struct Vector {
+    op: Op,
     pub(crate) operation: ops::Operation,
     /// The row that it writes, unless it compares.
     pub(crate) row: Option<u16>,
@@ -133,6 +135,18 @@ pub(crate) struct Segment {
 pub(crate) enum Lanes<'a> {
     Vector(&'a Vector),
     Access(&'a Access),
+}
+
+impl Lanes<'_> {
+    /// A number of its kind, by which [`Learned`](crate::emit::Learned) keeps what it takes.
+    pub(crate) fn kind(&self) -> usize {
+        match self {
+            Lanes::Vector(vector) => vector.kind(),
+            Lanes::Access(access) => {
+                usize::from(access.words) * 3 + usize::from(access.parts) + 16 * access.space as usize
+            }
+        }
+    }
 }
 
 impl Segment {
@@ -257,11 +271,11 @@ impl Load {
 }
 
 /// Two instructions that both read before either of them writes.
-fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+fn together(one: &Inst, two: &Inst, registers: &dyn Registers) -> Result<Items, Why> {
     let (one, two) = (Vector::of(one, registers)?, Vector::of(two, registers)?);
     match (two.reads(one.row), one.reads(two.row)) {
-        (false, _) => Ok(vec![Item::Vector(one), Item::Vector(two)]),
-        (true, false) => Ok(vec![Item::Vector(two), Item::Vector(one)]),
+        (false, _) => Ok([one, two].map(Item::Vector).into_iter().collect()),
+        (true, false) => Ok([two, one].map(Item::Vector).into_iter().collect()),
         (true, true) => Err(Why::Order),
     }
 }
@@ -359,7 +373,20 @@ impl Vector {
             behind(inst.dst, 1).and_then(|operand| registers.row(operand)).ok_or(Why::Form)?;
         }
         let sign = if is_half && !is_packed { 1 << 15 } else { 1 << 31 };
-        Ok(Vector { operation, row, sources, high, neg, abs, sign, parts, out, inward })
+        Ok(Vector { op: inst.op, operation, row, sources, high, neg, abs, sign, parts, out, inward })
+    }
+
+    /// Which instructions are written with as many temporaries, mostly.
+    fn kind(&self) -> usize {
+        let forms = self.sources.map(|source| match source {
+            None => 0,
+            Some(Source::Row(_)) => 1,
+            Some(Source::Scalar(_)) => 2,
+            Some(Source::Constant(_)) => 3,
+        });
+        let form = forms.into_iter().fold(0, |form, source| 4 * form + source);
+        let is_changed = usize::from(self.neg != 0) + 2 * usize::from(self.abs != 0);
+        self.op as usize * 31 + form + 64 * is_changed
     }
 
     /// Whether it reads a row.
@@ -388,10 +415,13 @@ impl Vector {
     }
 }
 
-/// What an instruction does: one thing, or two if it is a dual one.
-pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>, Why> {
+/// What an instruction does.
+pub(crate) type Items = SmallVec<[Item; 1]>;
+
+/// One thing, or two if it is a dual one.
+pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Items, Why> {
     if does_nothing(inst.op) {
-        return Ok(vec![Item::Nothing]);
+        return Ok(smallvec![Item::Nothing]);
     }
     if let Some(second) = inst.second() {
         return together(inst, &second, registers);
@@ -410,5 +440,5 @@ pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Vec<Item>,
         }
         _ => Vector::of(inst, registers).map(Item::Vector),
     };
-    Ok(vec![item?])
+    Ok(smallvec![item?])
 }

@@ -19,14 +19,16 @@ mod pass;
 mod slice;
 mod strips;
 
-use crate::arena::Arena;
 use crate::context::Context;
 use crate::mode::Arithmetic;
 use crate::plan::{Rounds, Sequence, Space};
+use crate::stubs::Stubs;
+use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
 use pass::{Pass, Passed};
 use std::ops::Range;
+use std::sync::Arc;
 use vkfd_sabotage::{Switch, Switches};
 
 /// Most rounds that are done at a time, after which the gate is asked.
@@ -57,6 +59,7 @@ pub enum Left {
 /// Code for a part of a block.
 pub struct Region {
     passes: Box<[Pass]>,
+    _stubs: Arc<Stubs>,
     /// All passes do a round before the next one.
     by_rounds: bool,
     /// It stores to memory.
@@ -78,17 +81,19 @@ impl Region {
         sequence: &Sequence,
         registers: &dyn Registers,
         width: Width,
-        arena: &mut Arena,
+        translator: &mut Translator,
         sabotage: &Switches,
     ) -> Result<Region, Why> {
-        let pass = |segment| Pass::build(segment, registers, width, arena, sabotage);
-        let mut passes = sequence.segments.iter().map(pass).collect::<Result<Box<[_]>, Why>>()?;
+        let stubs = translator.stubs(width)?;
+        let mut pass = |segment| Pass::build(segment, registers, stubs.host, translator, sabotage);
+        let mut passes = sequence.segments.iter().map(&mut pass).collect::<Result<Box<[_]>, Why>>()?;
         if sabotage.has(Switch::SwappedSegments) {
             passes.reverse();
         }
         let mut stores = sequence.segments.iter().flat_map(|segment| segment.stores());
         Ok(Region {
             passes,
+            _stubs: stubs.clone(),
             by_rounds: sequence.rounds == Rounds::Whole,
             stores: stores.any(|access| access.space != Space::Lds),
             insts: sequence.insts.clone(),

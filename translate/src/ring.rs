@@ -11,12 +11,13 @@
 //! Limits: no loads, no stores, and not more than [`ROUNDS`](crate::ROUNDS) rounds at a time. So a
 //! ring cannot miss: what it has begun of a round it does, up to a branch that leaves it.
 
-use crate::arena::{Arena, Piece};
+use crate::arena::Piece;
 use crate::assembler::{at, Assembler, When};
 use crate::context::{end, Context};
 use crate::mode::Arithmetic;
 use crate::plan::{self, Branch, Builder, Item, Rounds};
 use crate::region::Region;
+use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
 use iced_x86::{Code, Instruction, Register};
@@ -74,7 +75,7 @@ impl Ring {
         links: &[Link<'_>],
         registers: &dyn Registers,
         width: Width,
-        arena: &mut Arena,
+        translator: &mut Translator,
         sabotage: &Switches,
     ) -> Result<Ring, Why> {
         let mut ring = Ring { legs: Box::default(), function: None, insts: 0, arithmetic: Arithmetic::default() };
@@ -84,7 +85,7 @@ impl Ring {
         let mut end = |ring: &mut Ring, builder: Builder, exit, block| {
             let sequence = builder.finish(0, 0);
             ring.arithmetic = ring.arithmetic.and(sequence.arithmetic());
-            let region = Region::build(&sequence, registers, width, arena, sabotage)?;
+            let region = Region::build(&sequence, registers, width, translator, sabotage)?;
             legs.push(Leg { region, exit, block, done: ring.insts });
             Ok(())
         };
@@ -112,7 +113,7 @@ impl Ring {
         end(&mut ring, builder, None, links.len())?;
         ring.legs = legs.into();
         let code = ring.turn(registers.mask_words(), sabotage).ok_or(Why::Encoding)?;
-        ring.function = Some(arena.put(&code).map_err(|_| Why::Room)?);
+        ring.function = Some(translator.arena.put(&code).map_err(|_| Why::Room)?);
         Ok(ring)
     }
 
@@ -158,8 +159,7 @@ impl Ring {
                     asm.add(Instruction::with2(Code::Mov_r64_imm64, Register::RAX, pool));
                     asm.store64(field(offset_of!(Context, pool)), Register::RAX);
                 }
-                asm.add(Instruction::with2(Code::Mov_r64_imm64, Register::RAX, function));
-                asm.add(Instruction::with1(Code::Call_rm64, Register::RAX));
+                asm.call(function);
             }
             let Some((branch, leaves)) = leg.exit else { continue };
             // Without a loop's own end, a broken ring would not be left at all.

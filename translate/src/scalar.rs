@@ -3,9 +3,9 @@
 //!
 //! An operation finds its sources in `rax` and `rcx` and leaves its result in `rax`. Registers of
 //! the wave stay in memory: a round has few scalar instructions, and each is done once for all
-//! lanes. But the next instruction finds a result in `rax`, and SCC in `r10` ([`Latest`]). `rbx` is
+//! lanes. But the next instruction finds a result in `rax`, and SCC in `r10` ([`Latest`]). `rbp` is
 //! the first scalar register, `r12` the context, `r13` the round's trace, `r14` the completed
-//! rounds.
+//! rounds. `rbx` is the way out of a fault, if there are loads.
 
 use crate::assembler::{at, Assembler};
 use crate::context::Context;
@@ -15,7 +15,7 @@ use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
 use vkfd_isa::{Format, Inst, Op, Operand};
 
-pub(crate) const SCALARS: Register = Register::RBX;
+pub(crate) const SCALARS: Register = Register::RBP;
 pub(crate) const CONTEXT: Register = Register::R12;
 
 /// What SCC becomes.

@@ -169,6 +169,91 @@ fn rows_that_are_not_put_back_after_a_miss_are_noticed() {
     assert_ne!(memory_differences(400, Switches::NONE.with(Switch::UnkeptRows)).0, 0);
 }
 
+/// Scalar loads of s[4:5] and s[6:7], and sums of the words that came: how many programs differ
+/// from the model, and how many missed and were done.
+fn scalar_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
+    let mut numbers = Numbers(0x0dd_ba11);
+    let mut rig = Rig::new(&mut numbers);
+    let (mut wrong, mut ends) = (0, [0, 0]);
+    for _ in 0..count {
+        let mut state = State::random(&mut numbers);
+        if numbers.below(3) == 0 {
+            rig.pages.missing = if numbers.below(2) == 0 { 0 } else { 1 << numbers.below(PAGES) };
+            rig.reopen();
+        }
+        for base in [4, 6] {
+            let va = BASE + numbers.below(PAGES) * PAGE + PAGE - numbers.below(4) * 300;
+            (state.scalars[base], state.scalars[base + 1]) = (va as u32, (va >> 32) as u32);
+        }
+        state.scalars[8] = numbers.below(2 * PAGE) as u32;
+        let loads = (0..1 + numbers.below(3)).map(|_| {
+            let (op, words) = SCALAR[numbers.below(SCALAR.len() as u64) as usize];
+            // Some load the other base.
+            let dst = if numbers.below(6) == 0 && words < 4 { 6 } else { 16 + 4 * numbers.below(4) as u8 };
+            let mut inst = plain(op, Format::Smem, Operand::Scalar(dst), [Operand::None; 3]);
+            inst.memory.base = Operand::Scalar([4, 6][numbers.below(2) as usize]);
+            let has_offset = numbers.below(3) == 0;
+            inst.memory.soffset = if has_offset { Operand::Scalar(8) } else { Operand::None };
+            inst.memory.offset = numbers.below(512) as i32 - 128;
+            inst
+        });
+        let loads: Vec<Inst> = loads.collect();
+        let mut insts = around(&mut numbers, loads);
+        for number in 0..8 {
+            let from = Operand::Scalar(16 + numbers.below(16) as u8);
+            insts.push(add(4 + number, from, 4 + numbers.below(12) as u16));
+        }
+        for width in widths() {
+            let (mut found, mut expected) = (state.clone(), state.clone());
+            let left = rig.run(&insts, width, &mut found, 1, sabotage);
+            let could = model(&insts, &mut expected, &mut rig.lds, &rig.pages, 0).is_ok();
+            ends[usize::from(could)] += 1;
+            let expected = if could { expected } else { state.clone() };
+            let same_end = (left == Left::Missed) != could;
+            let same = same_end && found.rows == expected.rows && found.scalars == expected.scalars;
+            assert!(same || sabotage != Switches::NONE, "{width:?} {left:?} {could} {insts:#?}");
+            wrong += u64::from(!same);
+        }
+    }
+    (wrong, ends)
+}
+
+#[test]
+fn scalars_are_loaded_as_the_model_loads_them() {
+    let (wrong, ends) = scalar_differences(programs(2000), Switches::NONE);
+    assert_eq!(wrong, 0);
+    assert!(ends.iter().all(|end| *end > 100), "{ends:?} missed, done");
+}
+
+#[test]
+fn scalars_from_behind_a_page_are_noticed() {
+    assert_ne!(scalar_differences(400, Switches::NONE.with(Switch::CrossedPage)).0, 0);
+}
+
+/// A page that is gone from the host when a slice loads of it, though its slot has it: nothing has
+/// happened.
+#[test]
+fn a_fault_of_a_scalar_load_is_a_miss() {
+    let mut numbers = Numbers(78);
+    for width in widths() {
+        let mut rig = Rig::new(&mut numbers);
+        let mut load = plain(Op::SLoadDwordx8, Format::Smem, Operand::Scalar(16), [Operand::None; 3]);
+        load.memory.base = Operand::Scalar(4);
+        let mut insts = vec![load];
+        insts.extend((0..8).map(|n| add(4 + u16::from(n), Operand::Scalar(16 + n), 4)));
+        let mut begin = State::random(&mut numbers);
+        (begin.scalars[4], begin.scalars[5]) = (BASE as u32, (BASE >> 32) as u32);
+        let mut state = begin.clone();
+        assert_eq!(rig.run(&insts, width, &mut state, 1, Switches::NONE), Left::Done { rounds: 1, again: false });
+        rig.pages.protect(0, libc::PROT_NONE);
+        let mut state = begin.clone();
+        let left = rig.run(&insts, width, &mut state, 1, Switches::NONE);
+        rig.pages.protect(0, libc::PROT_READ | libc::PROT_WRITE);
+        assert_eq!(left, Left::Missed);
+        assert!(state.rows == begin.rows && state.scalars == begin.scalars, "{width:?}");
+    }
+}
+
 /// A loop over an array, whose lanes are four words apart in each round.
 fn walk() -> Vec<Inst> {
     let (row, scalar) = (Operand::Vgpr, Operand::Scalar);

@@ -7,10 +7,10 @@
 mod support;
 
 use std::ffi::c_void;
-use support::{load, Waves};
+use support::Waves;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::{arena::Arena, has, translate, Accesses, Accessing, Context, Left, Mending, Width};
+use vkfd_translate::{has, translate, Accesses, Accessing, Context, Left, Mending, Translator, Width};
 
 /// The mark of [`mend`].
 const MENDED: u32 = 0x1234_5678;
@@ -70,9 +70,9 @@ fn run(insts: &[Inst], width: Width, state: &mut State) {
 }
 
 fn run_with(insts: &[Inst], width: Width, state: &mut State, sabotage: Switches) {
-    let mut arena = Arena::default();
-    let mut context = Context::new(load, mend, access);
-    let regions = translate(insts, &Waves::<64>, (width, Accesses::All), &mut arena, &sabotage, |op, why| {
+    let mut translator = Translator::default();
+    let mut context = Context::new(mend, access);
+    let regions = translate(insts, &Waves::<64>, (width, Accesses::All), &mut translator, &sabotage, |op, why| {
         panic!("{op:?}: {why:?}")
     });
     assert_eq!(regions.iter().map(|region| region.insts.len()).sum::<usize>(), insts.len());
@@ -218,11 +218,11 @@ fn what_double_precision_does_not_decide_is_mended() {
 fn reciprocal_roots_of_all_numbers_are_rounded_once() {
     for width in widths() {
         let insts = [0, 1, 2, 3].map(|row| inst(Op::VRsqF32, Format::Vop1, 8 + row, rows([row, 0, 0])));
-        let mut arena = Arena::default();
-        let mut context = Context::new(load, mend, access);
+        let mut translator = Translator::default();
+        let mut context = Context::new(mend, access);
         let how = (width, Accesses::All);
         let regions =
-            translate(&insts, &Waves::<64>, how, &mut arena, &Switches::NONE, |op, why| panic!("{op:?}: {why:?}"));
+            translate(&insts, &Waves::<64>, how, &mut translator, &Switches::NONE, |op, why| panic!("{op:?}: {why:?}"));
         let mut state = state();
         let mut open = 0;
         for first in (1f32.to_bits()..4f32.to_bits()).step_by(4 * 64) {
@@ -252,14 +252,14 @@ fn reciprocal_roots_of_all_numbers_are_rounded_once() {
 
 #[test]
 fn code_that_no_region_has_is_reported() {
-    let mut arena = Arena::default();
+    let mut translator = Translator::default();
     let sine = inst(Op::VSinF32, Format::Vop1, 1, rows([0, 0, 0]));
     for width in widths() {
         let mut refused = Vec::new();
         let add = inst(Op::VAddF32, Format::Vop2, 1, rows([0, 1, 0]));
         let insts = [add, add, add, sine, add, add, add, add];
         let regions =
-            translate(&insts, &Waves::<64>, (width, Accesses::All), &mut arena, &Switches::NONE, |op, why| {
+            translate(&insts, &Waves::<64>, (width, Accesses::All), &mut translator, &Switches::NONE, |op, why| {
                 refused.push((op, why.name()))
             });
         assert_eq!(regions.iter().map(|region| region.insts.clone()).collect::<Vec<_>>(), vec![4..8]);

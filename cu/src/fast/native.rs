@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vkfd_isa::Op;
-use vkfd_translate::{arena::Arena, Context, Ring};
 pub use vkfd_translate::{has as is_translated, Accesses, Why, Width};
+use vkfd_translate::{Context, Ring, Translator};
 
 /// So often a block runs before it is translated.
 const HOT: u32 = 50;
@@ -103,7 +103,7 @@ impl Translation {
 /// An engine's translator.
 pub(super) struct Native {
     pub(super) how: Translation,
-    pub(super) arena: Arena,
+    pub(super) translator: Translator,
     pub(super) context: Box<Context>,
     pub(super) check: Check,
     pub(super) report: Report,
@@ -161,7 +161,7 @@ impl Native {
     pub(super) fn new(how: Translation, context: Box<Context>) -> Option<Native> {
         vkfd_translate::is_exact(how.width).then(|| Native {
             how,
-            arena: Arena::default(),
+            translator: Translator::default(),
             context,
             gave_up: false,
             check: Check::default(),
@@ -171,6 +171,6 @@ impl Native {
 
     /// Forgets the code that is being filled in; the rest goes with the blocks.
     pub(super) fn forget(&mut self) {
-        self.arena.clear();
+        self.translator.clear();
     }
 }

@@ -58,7 +58,7 @@ impl Registers for Layout {
 
 /// A translator that does as asked, if the processor has what that takes.
 pub(super) fn translator(how: Translation) -> Option<Native> {
-    Native::new(how, Context::new(load, mend, access))
+    Native::new(how, Context::new(mend, access))
 }
 
 /// Translates a block. Its steps do not move.
@@ -78,7 +78,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
     let how = How { width: native.how.width, accesses, past: !block.orders };
     let refused = &mut native.report.refused;
     let note = |op, why| *refused.entry((op, why)).or_default() += 1;
-    let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut native.arena, sabotage, note);
+    let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut native.translator, sabotage, note);
     if native.how.is_checked {
         native.check.make_room(block.layout.rows);
     }
@@ -298,25 +298,6 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
     }
     native.check = check;
     Left::Done { rounds, again: if entry.region.looped { back } else { again } }
-}
-
-/// A scalar load within a page.
-unsafe extern "sysv64" fn load(user: *mut c_void, va: u64, words: u32, to: *mut u32) -> u32 {
-    // SAFETY: what `run` has set, which lives until the region is left. It is not used meanwhile.
-    let cx = unsafe { &mut *user.cast::<Cx>() };
-    let mut room = [0u32; 16];
-    let bytes = 4 * words.min(16) as usize;
-    if va % PAGE + bytes as u64 > PAGE {
-        return 0;
-    }
-    let Some(from) = cx.cache.page(cx.world, va, false) else { return 0 };
-    // SAFETY: a span while the gate is open, and room for as many words.
-    if unsafe { vkfd_raw::copy(room.as_mut_ptr().cast(), from, bytes) }.is_err() {
-        return 0;
-    }
-    // SAFETY: scalar registers that the region checked.
-    unsafe { std::ptr::copy_nonoverlapping(room.as_ptr(), to, bytes / 4) };
-    1
 }
 
 /// Whether FLAT has one of its apertures at a page, or so near that an offset leads there.

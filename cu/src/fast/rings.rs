@@ -156,7 +156,7 @@ impl Native {
         let links: Vec<Link<'_>> =
             members.iter().map(|(block, jumps)| Link { insts: &block.insts, jumps: *jumps }).collect();
         let layout = members.first()?.0.layout;
-        let made: Result<Ring, Why> = Ring::build(&links, &layout, self.how.width, &mut self.arena, sabotage);
+        let made: Result<Ring, Why> = Ring::build(&links, &layout, self.how.width, &mut self.translator, sabotage);
         let ring = made.ok()?;
         if self.how.is_checked {
             self.check.make_room(layout.rows);

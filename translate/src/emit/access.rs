@@ -14,7 +14,7 @@
 //! `r10`. So does a load that the engine cannot do. `r12` is four times the first active lane.
 
 use super::*;
-use crate::context::{Accessing, Context, Known, Slot, FORESEEN, KNOWN, SLOTS};
+use crate::context::{Accessing, Context, Known, Slot, FORESEEN, KNOWN};
 use crate::plan::{Access, Space};
 use std::mem::offset_of;
 
@@ -535,15 +535,10 @@ impl Emit {
         }
     }
 
-    /// `r13` = the place of the slot for the page in `rax`. Of any stride, the highest bits of such
-    /// a product are spread evenly.
+    /// `r13` = the place of the slot for the page in `rax`.
     fn find_slot(&mut self) {
         self.asm.move64(Register::R13, Register::RAX);
-        self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::R13, PAGE.trailing_zeros()));
-        let product = Instruction::with3(Code::Imul_r32_rm32_imm32, Register::R13D, Register::R13D, 0x9e37_79b1_u32);
-        self.asm.add(product);
-        self.asm.add(Instruction::with2(Code::Shr_rm32_imm8, Register::R13D, 32 - SLOTS.trailing_zeros()));
-        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::R13D, size_of::<Slot>().trailing_zeros()));
+        self.asm.find_slot(Register::R13);
     }
 
     /// The same, and jumps unless the slot has the tag in `rbp`.
@@ -555,7 +550,6 @@ impl Emit {
 
     /// Has the engine find the page of the address in `rax`, or leaves.
     pub(super) fn ask_page(&mut self, access: &Access, out: Label) {
-        let routine = *self.accessor.get_or_insert_with(|| self.asm.label());
         self.asm.store64(request(offset_of!(Accessing, base)), Register::RAX);
         let kind = if access.is_store { Accessing::PAGE_TO_WRITE } else { Accessing::PAGE };
         for (place, value) in [
@@ -567,7 +561,7 @@ impl Emit {
         ] {
             self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
         }
-        self.asm.call(routine);
+        self.asm.call(self.host.access(self.may_flush));
         self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
         self.asm.jump_if(When::Zero, out);
         self.fill_slot();
@@ -635,7 +629,6 @@ impl Emit {
         base: MemoryOperand,
         out: Label,
     ) {
-        let routine = *self.accessor.get_or_insert_with(|| self.asm.label());
         let store = width::STORE.of(self.width);
         let low = self.row_source(access.address);
         let low = self.reg(low);
@@ -661,7 +654,7 @@ impl Emit {
         ] {
             self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
         }
-        self.asm.call(routine);
+        self.asm.call(self.host.access(self.may_flush));
         self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
         self.asm.jump_if(When::Zero, out);
     }

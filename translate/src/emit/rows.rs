@@ -16,11 +16,15 @@
 
 use super::*;
 use crate::context::{Context, KEPT_ROWS};
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 /// Host registers that the widest code has.
 const MOST: usize = 32;
+
+/// Which an instruction's rows are.
+type Few = SmallVec<[u16; 16]>;
 
 /// An instruction reads a row, and may write it as well, or only writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +36,9 @@ enum Event {
 /// A row of a segment.
 #[derive(Clone, Debug, Default)]
 struct Planned {
+    row: u16,
     /// By the instruction's number.
-    events: Vec<(usize, Event)>,
+    events: SmallVec<[(usize, Event); 4]>,
     /// The first event reads it, so that a loop reads what the round before has left.
     is_live: bool,
     is_written: bool,
@@ -71,14 +76,36 @@ impl Next {
 /// The rows of a segment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    rows: BTreeMap<u16, Planned>,
+    rows: Vec<Planned>,
+    /// Their places in the list, by row, counted from one.
+    places: Vec<u16>,
     is_loop: bool,
     length: usize,
+    /// How many rows are fixed.
+    fixed_count: usize,
 }
 
 impl Plan {
     pub(crate) fn new(is_loop: bool) -> Plan {
-        Plan { rows: BTreeMap::new(), is_loop, length: 0 }
+        Plan { rows: Vec::new(), places: Vec::new(), is_loop, length: 0, fixed_count: 0 }
+    }
+
+    fn get(&self, row: u16) -> Option<&Planned> {
+        let place = *self.places.get(usize::from(row))?;
+        self.rows.get(usize::from(place).checked_sub(1)?)
+    }
+
+    /// The row, as a new one if it is not there yet.
+    fn entry(&mut self, row: u16) -> &mut Planned {
+        let index = usize::from(row);
+        if self.places.len() <= index {
+            self.places.resize(index + 1, 0);
+        }
+        if self.places[index] == 0 {
+            self.rows.push(Planned { row, slot: self.rows.len(), ..Planned::default() });
+            self.places[index] = self.rows.len() as u16;
+        }
+        &mut self.rows[usize::from(self.places[index]) - 1]
     }
 
     /// Adds the next instruction: the rows that it reads and those that it writes.
@@ -86,14 +113,14 @@ impl Plan {
         let now = self.length;
         self.length += 1;
         for row in reads {
-            let known = self.rows.entry(*row).or_default();
+            let known = self.entry(*row);
             known.is_live |= known.events.is_empty();
             if known.events.last() != Some(&(now, Event::Read)) {
                 known.events.push((now, Event::Read));
             }
         }
         for row in writes {
-            let known = self.rows.entry(*row).or_default();
+            let known = self.entry(*row);
             known.is_written = true;
             if known.events.last().is_none_or(|(at, _)| *at != now) {
                 known.events.push((now, Event::Write));
@@ -101,27 +128,36 @@ impl Plan {
         }
     }
 
-    /// All instructions are known: which rows are read behind the segment, and how many registers
-    /// may be the same ones in each round.
-    pub(crate) fn finish(&mut self, lasts: impl Fn(u16) -> bool, most: usize) {
-        for (slot, (row, known)) in self.rows.iter_mut().enumerate() {
-            known.slot = slot;
-            known.lasts = known.is_written && lasts(*row);
+    /// All instructions are known: which rows are read behind the segment.
+    pub(crate) fn finish(&mut self, lasts: impl Fn(u16) -> bool) {
+        for known in &mut self.rows {
+            known.lasts = known.is_written && lasts(known.row);
         }
+    }
+
+    /// How many registers of a loop may be the same ones in each round.
+    pub(crate) fn fix(&mut self, most: usize) {
         if !self.is_loop {
             return;
         }
         // What a round hands to the next one is on the longest way through the loop.
         let mut order: Vec<(usize, &mut Planned)> = self
             .rows
-            .values_mut()
+            .iter_mut()
             .filter(|known| known.is_live)
             .map(|known| (known.events.len() + if known.is_written { 4 } else { 0 }, known))
             .collect();
         order.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
         for (register, (_, known)) in order.into_iter().take(most).enumerate() {
             known.fixed = Some(register);
+            self.fixed_count = register + 1;
         }
+    }
+
+    /// Rows that are put back when the segment is not done after all.
+    pub(crate) fn restored(&self) -> impl Iterator<Item = u16> + '_ {
+        let is = |known: &&Planned| known.is_written && (known.lasts || known.is_live);
+        self.rows.iter().filter(is).map(|known| known.row)
     }
 
     /// Whether the context has room for all rows.
@@ -130,7 +166,7 @@ impl Plan {
     }
 
     fn next(&self, row: u16, from: usize) -> Next {
-        let Some(known) = self.rows.get(&row) else { return Next::Never };
+        let Some(known) = self.get(row) else { return Next::Never };
         let index = known.events.partition_point(|(at, _)| *at < from);
         match known.events.get(index) {
             Some((at, Event::Read)) => Next::Read(at - from),
@@ -144,18 +180,18 @@ impl Plan {
     }
 
     fn is_written(&self, row: u16) -> bool {
-        self.rows.get(&row).is_some_and(|known| known.is_written)
+        self.get(row).is_some_and(|known| known.is_written)
     }
 
     /// Fixed rows, and their registers.
     fn fixed(&self) -> Vec<(u16, usize)> {
-        self.rows.iter().filter_map(|(row, known)| known.fixed.map(|register| (*row, register))).collect()
+        self.rows.iter().filter_map(|known| known.fixed.map(|register| (known.row, register))).collect()
     }
 
     /// Rows that a round reads from the one before it, and that are not fixed.
     fn handed_on(&self) -> Vec<u16> {
-        let is = |known: &Planned| self.is_loop && known.is_live && known.is_written && known.fixed.is_none();
-        self.rows.iter().filter(|(_, known)| is(known)).map(|(row, _)| *row).collect()
+        let is = |known: &&Planned| self.is_loop && known.is_live && known.is_written && known.fixed.is_none();
+        self.rows.iter().filter(is).map(|known| known.row).collect()
     }
 }
 
@@ -172,43 +208,73 @@ enum State {
 /// Where rows are at a place of the code.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    registers: [Option<(u16, State)>; MOST],
+    /// Of registers that have a row, a bit each.
+    taken: u32,
+    registers: [(u16, State); MOST],
     /// Rows whose place is the context and not the wave's row.
     spilled: Vec<u16>,
-    /// Registers without a row.
-    free: [u8; MOST],
-    count: usize,
+    /// Registers that are temporaries now.
+    free: u32,
+    /// Registers that there are.
+    usable: u32,
     /// The instruction's number, and the number of its entry in [`Needs`].
     item: usize,
     pub(super) need: usize,
 }
 
+/// The numbers of bits that are set.
+fn bits_of(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (bit < u32::BITS).then_some(bit as usize)
+    })
+}
+
 impl Held {
     pub(super) fn new(width: Width) -> Held {
-        let mut held =
-            Held { registers: [None; MOST], spilled: Vec::new(), free: [0; MOST], count: 0, item: 0, need: 0 };
-        held.list(width);
-        held
+        let usable = u32::MAX >> (MOST - Emit::usable(width));
+        let registers = [(0, State::Fresh); MOST];
+        Held { taken: 0, registers, spilled: Vec::new(), free: usable, usable, item: 0, need: 0 }
+    }
+
+    /// Registers that have a row, with it.
+    fn all(&self) -> impl Iterator<Item = (usize, u16, State)> + '_ {
+        bits_of(self.taken).map(|register| (register, self.registers[register].0, self.registers[register].1))
     }
 
     fn find(&self, row: u16) -> Option<(usize, State)> {
-        let held = |slot: &Option<(u16, State)>| slot.is_some_and(|(other, _)| other == row);
-        let register = self.registers.iter().position(held)?;
-        self.registers[register].map(|(_, state)| (register, state))
+        self.all().find(|(_, other, _)| *other == row).map(|(register, _, state)| (register, state))
     }
 
-    /// Lists the registers without a row.
-    fn list(&mut self, width: Width) {
-        self.count = 0;
-        for register in (0..Emit::usable(width)).filter(|n| self.registers[*n].is_none()) {
-            self.free[self.count] = register as u8;
-            self.count += 1;
-        }
+    fn is_taken(&self, register: usize) -> bool {
+        self.taken >> register & 1 != 0
+    }
+
+    fn put(&mut self, register: usize, row: u16, state: State) {
+        self.registers[register] = (row, state);
+        self.taken |= 1 << register;
+    }
+
+    fn take(&mut self, register: usize) -> Option<(u16, State)> {
+        let held = self.is_taken(register).then_some(self.registers[register]);
+        self.taken &= !(1 << register);
+        held
+    }
+
+    /// How many registers have no row.
+    fn room(&self) -> usize {
+        (self.usable & !self.taken).count_ones() as usize
+    }
+
+    /// Registers without a row become temporaries.
+    fn list(&mut self) {
+        self.free = self.usable & !self.taken;
     }
 
     /// The temporary of this number.
     pub(super) fn temp(&self, number: usize) -> Option<usize> {
-        (number < self.count).then(|| usize::from(self.free[number]))
+        bits_of(self.free).nth(number)
     }
 }
 
@@ -226,12 +292,20 @@ struct Need {
     is_short: bool,
 }
 
-impl Needs {
-    pub(crate) fn new(instructions: usize) -> Needs {
-        // What most instructions take.
-        Needs(vec![Need { left: 1, taken: 0, is_short: false }; 2 * instructions + 1])
+impl Default for Needs {
+    /// Of no instructions.
+    fn default() -> Needs {
+        Needs(vec![Need::of(USUAL)])
     }
+}
 
+impl Need {
+    fn of(left: u8) -> Need {
+        Need { left, taken: 0, is_short: false }
+    }
+}
+
+impl Needs {
     fn of(&self, number: usize) -> usize {
         self.0.get(number).map_or(0, |need| need.left.into())
     }
@@ -248,7 +322,7 @@ impl Needs {
     pub(crate) fn learned(mut self) -> Needs {
         for need in &mut self.0 {
             let left = if need.is_short && need.taken <= need.left { u8::MAX } else { need.taken.max(need.left) };
-            *need = Need { left, taken: 0, is_short: false };
+            *need = Need::of(left);
         }
         self
     }
@@ -262,9 +336,51 @@ impl Needs {
     }
 }
 
+/// Kinds of instructions that are told apart.
+const KINDS: usize = 2048;
+/// Temporaries that most instructions take.
+const USUAL: u8 = 1;
+
+/// How many temporaries instructions took the last time, by their kinds and in which body: with
+/// these, most code is written once. Too few cost another attempt, too many a register.
+#[derive(Debug)]
+pub(crate) struct Learned(Box<[u8]>);
+
+impl Default for Learned {
+    fn default() -> Learned {
+        Learned(vec![USUAL; 2 * KINDS + 1].into_boxed_slice())
+    }
+}
+
+impl Learned {
+    /// The places of a segment's numbers: in one body, in the other, and outside of them.
+    fn places(kinds: &[usize]) -> impl Iterator<Item = usize> + '_ {
+        let body = |light: usize| kinds.iter().map(move |kind| kind % KINDS + light * KINDS);
+        body(0).chain(body(1)).chain([2 * KINDS])
+    }
+
+    pub(crate) fn needs(&self, kinds: &[usize]) -> Needs {
+        Needs(Learned::places(kinds).map(|place| Need::of(self.0[place])).collect())
+    }
+
+    pub(crate) fn note(&mut self, kinds: &[usize], needs: &Needs) {
+        for (place, need) in Learned::places(kinds).zip(&needs.0) {
+            // A body that a segment does not have has nothing to say.
+            if need.taken != 0 {
+                self.0[place] = need.taken;
+            }
+        }
+    }
+}
+
 impl Emit {
+    /// Rows that somebody reads behind the segment.
+    pub(crate) fn lasting(&self) -> BTreeSet<u16> {
+        self.plan.rows.iter().filter(|known| known.lasts).map(|known| known.row).collect()
+    }
+
     fn slot(&self, row: u16) -> MemoryOperand {
-        let slot = self.plan.rows.get(&row).map_or(0, |known| known.slot);
+        let slot = self.plan.get(row).map_or(0, |known| known.slot);
         at(Register::RDX, i64::try_from(offset_of!(Context, spilled_rows) + 64 * slot).unwrap_or(0))
     }
 
@@ -297,7 +413,7 @@ impl Emit {
     pub(crate) fn settle(&mut self, row: u16, value: Register) {
         if let Some((register, _)) = self.held.find(row) {
             self.mov(self.width.vector(register), Src::Reg(value));
-            self.held.registers[register] = Some((row, State::Dirty));
+            self.held.put(register, row, State::Dirty);
             return;
         }
         self.spill(row, value);
@@ -318,13 +434,12 @@ impl Emit {
     }
 
     fn hold(&mut self, row: u16, register: usize, state: State) {
-        self.held.registers[register] = Some((row, state));
-        self.touched |= 1 << register;
+        self.held.put(register, row, state);
     }
 
     /// Takes a register's row out of it.
     fn evict(&mut self, register: usize) {
-        let Some((row, state)) = self.held.registers[register].take() else { return };
+        let Some((row, state)) = self.held.take(register) else { return };
         if state == State::Dirty && self.plan.next(row, self.held.item) != Next::Never && !self.loses_rows {
             self.spill(row, self.width.vector(register));
         }
@@ -332,25 +447,20 @@ impl Emit {
 
     /// A free register for a row: its own one if possible, and no other row's own one.
     fn register_for(&self, row: u16) -> Option<usize> {
-        let is_free = |n: &usize| self.held.registers[*n].is_none();
-        let own = self.plan.rows.get(&row).and_then(|known| known.fixed);
+        let is_free = |n: &usize| !self.held.is_taken(*n);
+        let own = self.plan.get(row).and_then(|known| known.fixed);
         if let Some(own) = own.filter(is_free) {
             return Some(own);
         }
-        let of_others = self.plan.rows.values().filter(|known| known.fixed.is_some()).count();
+        let of_others = self.plan.fixed_count;
         let usable = Emit::usable(self.width);
         (of_others..usable).chain(0..of_others.min(usable)).find(is_free)
     }
 
-    /// How many registers have no row.
-    fn room(&self) -> usize {
-        self.held.registers[..Emit::usable(self.width)].iter().filter(|slot| slot.is_none()).count()
-    }
-
     /// The row without a pin whose register costs least, and that register.
     fn cheapest(&self, pinned: &[u16]) -> Option<(Next, usize)> {
-        let rows = self.held.registers[..Emit::usable(self.width)].iter().enumerate();
-        rows.filter_map(|(register, slot)| slot.map(|(row, state)| (register, row, state)))
+        self.held
+            .all()
             .filter(|(_, row, _)| !pinned.contains(row))
             .map(|(register, row, state)| (self.plan.next(row, self.held.item).of(state), register))
             .max()
@@ -358,7 +468,7 @@ impl Emit {
 
     /// Makes room until so many registers are free, without these rows' ones.
     fn make_room(&mut self, count: usize, pinned: &[u16]) {
-        while self.room() < count {
+        while self.held.room() < count {
             let Some((_, register)) = self.cheapest(pinned) else { return };
             self.evict(register);
         }
@@ -373,25 +483,26 @@ impl Emit {
     /// leaves out results that nobody reads.
     pub(crate) fn prepare(&mut self, item: usize, is_light: bool, reads: &[u16], writes: &[u16]) {
         (self.held.item, self.held.need) = (item, item + if is_light { self.plan.length } else { 0 });
-        for slot in &mut self.held.registers {
-            // Its instruction's result is not needed.
-            *slot = slot.filter(|(_, state)| *state != State::Fresh);
-        }
-        let mut pinned = [reads, writes].concat();
+        // The result of their instruction is not needed.
+        let fresh = self.held.all().filter(|(.., state)| *state == State::Fresh);
+        self.held.taken &= !fresh.fold(0, |fresh, (register, ..)| fresh | 1 << register);
+        let mut pinned: Few = reads.iter().chain(writes).copied().collect();
         pinned.sort_unstable();
         pinned.dedup();
         if self.loses_rows {
             self.make_room(MOST, &pinned);
         }
-        let (targets, sources): (Vec<u16>, Vec<u16>) =
-            pinned.iter().filter(|row| self.held.find(**row).is_none()).partition(|row| writes.contains(row));
+        let (targets, sources): (Few, Few) =
+            pinned.iter().copied().filter(|row| self.held.find(*row).is_none()).partition(|row| writes.contains(row));
         let needs = self.needs.of(self.held.need);
         // Sources may be in memory as well, and results in temporaries.
-        for kept in [&pinned[..], writes, &[]] {
-            self.make_room(targets.len() + needs, kept);
+        if self.held.room() < targets.len() + needs {
+            for kept in [&pinned[..], writes, &[]] {
+                self.make_room(targets.len() + needs, kept);
+            }
         }
         for row in targets {
-            let Some(register) = self.register_for(row).filter(|_| self.room() > needs) else { break };
+            let Some(register) = self.register_for(row).filter(|_| self.held.room() > needs) else { break };
             if reads.contains(&row) {
                 self.load_row(row, register);
             } else {
@@ -400,11 +511,11 @@ impl Emit {
         }
         for row in sources {
             let again = self.plan.next(row, item + 1);
-            let is_fixed = self.plan.rows.get(&row).is_some_and(|known| known.fixed.is_some());
+            let is_fixed = self.plan.get(row).is_some_and(|known| known.fixed.is_some());
             if !matches!(again, Next::Read(distance) if is_fixed || item + 1 + distance < self.plan.length) {
                 continue;
             }
-            if self.room() <= needs {
+            if self.held.room() <= needs {
                 match self.cheapest(&pinned) {
                     Some((next, register)) if next > again.of(State::Clean) => self.evict(register),
                     _ => continue,
@@ -414,7 +525,7 @@ impl Emit {
                 self.load_row(row, register);
             }
         }
-        self.held.list(self.width);
+        self.held.list();
     }
 
     /// A strip begins: fixed rows come to their registers, and rows that rounds hand on to the
@@ -425,7 +536,7 @@ impl Emit {
         for (row, register) in self.plan.fixed() {
             self.load_row(row, register);
         }
-        self.held.list(self.width);
+        self.held.list();
         for row in self.plan.handed_on() {
             self.begin();
             let room = self.temp();
@@ -441,10 +552,10 @@ impl Emit {
         self.outside();
         for (row, register) in self.plan.fixed() {
             let state = if self.plan.is_written(row) { State::Dirty } else { State::Clean };
-            self.held.registers[register] = Some((row, state));
+            self.held.put(register, row, state);
         }
         self.held.spilled = self.plan.handed_on();
-        self.held.list(self.width);
+        self.held.list();
     }
 
     /// A loop's round ends: rows go where the next one expects them.
@@ -452,7 +563,7 @@ impl Emit {
         self.outside();
         let (fixed, handed_on) = (self.plan.fixed(), self.plan.handed_on());
         for register in 0..Emit::usable(self.width) {
-            let Some((row, state)) = self.held.registers[register] else { continue };
+            let (true, (row, state)) = (self.held.is_taken(register), self.held.registers[register]) else { continue };
             if fixed.contains(&(row, register)) {
                 continue;
             }
@@ -460,43 +571,39 @@ impl Emit {
                 self.evict(register);
             } else if state == State::Dirty && handed_on.contains(&row) {
                 self.spill(row, self.width.vector(register));
-                self.held.registers[register] = Some((row, State::Clean));
+                self.held.put(register, row, State::Clean);
             }
         }
         for (row, register) in fixed {
-            if self.held.registers[register].is_none() {
+            if !self.held.is_taken(register) {
                 self.load_row(row, register);
             }
         }
-        self.held.list(self.width);
+        self.held.list();
     }
 
     /// The strip ends: the active lanes of rows that somebody reads go to the wave.
     pub(crate) fn end_strip(&mut self) {
         self.outside();
-        let lasting: Vec<u16> = self.plan.rows.iter().filter(|(_, known)| known.lasts).map(|(row, _)| *row).collect();
-        let mut dirty = Vec::new();
-        for (register, slot) in self.held.registers.iter_mut().enumerate() {
-            match *slot {
-                Some((row, State::Dirty)) if lasting.contains(&row) => dirty.push((row, register)),
-                _ => *slot = None,
-            }
-        }
-        self.held.list(self.width);
-        for (row, register) in dirty {
+        let lasts = |plan: &Plan, row: u16| plan.get(row).is_some_and(|known| known.lasts);
+        let stays = |(_, row, state): &(usize, u16, State)| *state == State::Dirty && lasts(&self.plan, *row);
+        let dirty: SmallVec<[(usize, u16, State); MOST]> = self.held.all().filter(stays).collect();
+        self.held.taken = dirty.iter().fold(0, |taken, (register, ..)| taken | 1 << register);
+        self.held.list();
+        for (register, row, _) in dirty {
             self.begin();
             let value = self.width.vector(register);
-            if self.held.count == 0 {
+            if self.held.free == 0 {
                 self.spill(row, value);
             } else {
                 self.store(row, Src::Reg(value));
                 self.held.spilled.retain(|other| *other != row);
             }
-            self.held.registers[register] = None;
-            self.held.list(self.width);
+            self.held.take(register);
+            self.held.list();
         }
         for row in std::mem::take(&mut self.held.spilled) {
-            if lasting.contains(&row) {
+            if lasts(&self.plan, row) {
                 self.begin();
                 let from = self.slot(row);
                 self.store(row, Src::Row(from));

@@ -6,18 +6,31 @@
 //! region has ends a region. A loop is one region. If it is one segment without a tail, its strips
 //! do all rounds. Otherwise all segments do a round before the next one.
 //!
-//! A segment costs some 20 ns beside its instructions, as much as the handlers of two. So a segment
-//! with few vector instructions is left to them, and ends a region too. A loop counts as a whole.
+//! A segment costs some 20 ns beside its instructions. So one that gains less is left to the
+//! handlers, and ends a region too ([`gain`]). A loop counts as a whole.
 
 use super::order::{Seen, Where};
-use super::{does_nothing, items, Access, Branch, Item, Rounds, Segment, Space};
+use super::{does_nothing, items, Access, Branch, Item, Items, Rounds, Segment, Space};
 use crate::mode::Arithmetic;
 use crate::{Registers, Why};
+use smallvec::smallvec;
 use std::ops::Range;
 use vkfd_isa::{Inst, Op};
 
-/// Fewer vector instructions are as quick one by one.
+/// A segment of fewer vector instructions is as quick one by one.
 const LEAST: usize = 4;
+/// What a vector instruction gains by being translated, in halves of a nanosecond.
+const GAIN: usize = 10;
+
+/// The same of any instruction.
+fn gain(item: &Item) -> usize {
+    match item {
+        Item::Vector(_) => GAIN,
+        Item::Load(_) => 12,
+        Item::Scalar(_) => 3,
+        _ => 0,
+    }
+}
 /// A loop that has fewer vector instructions for an access of memory waits for memory, where the
 /// handlers' prefetches help.
 const DENSE: usize = 2;
@@ -66,7 +79,8 @@ impl Sequence {
     fn worthy(self) -> impl Iterator<Item = Sequence> {
         let rounds = self.rounds;
         let mut all: Vec<Sequence> = Vec::new();
-        for segment in self.segments.into_iter().filter(|segment| segment.vectors().count() >= LEAST) {
+        let is_worth = |segment: &Segment| segment.items.iter().map(gain).sum::<usize>() >= LEAST * GAIN;
+        for segment in self.segments.into_iter().filter(is_worth) {
             let insts = segment.insts.clone();
             match all.last_mut().filter(|before| before.insts.end == insts.start) {
                 Some(before) => {
@@ -124,7 +138,7 @@ impl Builder {
     }
 
     /// Adds what an instruction does.
-    pub(crate) fn add(&mut self, index: usize, items: Vec<Item>) -> Result<(), Why> {
+    pub(crate) fn add(&mut self, index: usize, items: Items) -> Result<(), Why> {
         let mut place = self.seen.admit(&items);
         if place.is_none() && self.rounds != Rounds::Strips {
             self.end_segment(index);
@@ -163,7 +177,7 @@ fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds:
     for (index, inst) in insts.iter().enumerate() {
         let branch = Branch::of(inst.op).filter(|_| index + 1 == insts.len());
         let here = match branch {
-            Some(branch) => vec![Item::Branch(branch)],
+            Some(branch) => smallvec![Item::Branch(branch)],
             None => items(inst, registers)?,
         };
         if !here.iter().all(|item| accesses.has(item)) {

@@ -6,12 +6,13 @@
 //! before the store is done.
 
 use super::slice::{self, slice};
-use super::strips::{self, strips, uses};
+use super::strips::{self, plan, rows, strips};
 use crate::arena::{Arena, Piece};
 use crate::context::{end, Context, KEPT_ROWS};
-use crate::emit::Needs;
-use crate::plan::{Access, Item, Rounds, Segment, Space};
+use crate::plan::{Access, Item, Segment, Space};
 use crate::scalar::bits;
+use crate::stubs::Host;
+use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
 use vkfd_sabotage::{Switch, Switches};
@@ -20,6 +21,9 @@ type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
 
 /// So often strips are written again until their registers suffice.
 const ATTEMPTS: usize = 5;
+
+/// Copying all scalar registers takes as long as copying so many singly.
+const FEW: usize = 16;
 
 /// A part of a tail.
 enum Stage {
@@ -88,22 +92,26 @@ impl Pass {
     pub(super) fn build(
         segment: &Segment,
         registers: &dyn Registers,
-        width: Width,
-        arena: &mut Arena,
+        host: Host,
+        translator: &mut Translator,
         sabotage: &Switches,
     ) -> Result<Pass, Why> {
-        let in_strips = segment.rounds == Rounds::Strips;
-        let (scalars, bytes, places) =
-            slice(segment, registers.mask_words(), in_strips, sabotage.has(Switch::LateScalars))?;
-        let uses = uses(segment);
+        let (scalars, bytes, places) = slice(segment, registers.mask_words(), sabotage)?;
+        let rows = rows(segment);
+        let plan = plan(segment, &rows);
         let has_lanes = segment.lanes().next().is_some();
-        let with = |needs| strips(segment, &places, (width, registers.lanes(), bytes), &uses, needs, sabotage);
-        let code = || {
-            let mut made = with(Needs::new(segment.lanes().count()));
+        let with =
+            |needs| strips(segment, &places, (host, registers.lanes(), bytes), (plan.clone(), &rows), needs, sabotage);
+        let Translator { arena, learned, .. } = translator;
+        let mut code = || {
+            let kinds: Vec<usize> = segment.lanes().map(|lanes| lanes.kind()).collect();
+            let mut made = with(learned.needs(&kinds));
             for _ in 0..ATTEMPTS {
                 made = made.or_else(|needs| with(needs.learned()));
             }
-            made.map_err(|_| Why::Encoding)
+            let (code, needs) = made.map_err(|_| Why::Encoding)?;
+            learned.note(&kinds, &needs);
+            Ok(code)
         };
         let slice = scalars.map(|code| arena.put(&code)).transpose().map_err(|_| Why::Room)?;
         let (strips, pool) = if has_lanes {
@@ -114,7 +122,7 @@ impl Pass {
         };
         let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
         let has_accesses = segment.accesses().next().is_some();
-        let rows: Box<[u16]> = uses.iter().filter(|(_, known)| known.restored).map(|(row, _)| *row).collect();
+        let rows: Box<[u16]> = plan.restored().collect();
         if has_accesses && rows.len() > KEPT_ROWS {
             return Err(Why::Encoding);
         }
@@ -124,7 +132,7 @@ impl Pass {
         let masks = segment.vectors().filter_map(|vector| vector.out);
         let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
         let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
-        let tail = tail(segment, registers, width, arena, sabotage)?;
+        let tail = tail(segment, registers, host, arena, sabotage)?;
         Ok(Pass {
             slice,
             strips,
@@ -136,7 +144,7 @@ impl Pass {
             numbers,
             lane_bytes,
             rows,
-            width,
+            width: host.width,
             loses_rows: sabotage.has(Switch::UnkeptRows),
             is_left_early: sabotage.has(Switch::LeftEarly),
         })
@@ -219,9 +227,12 @@ impl Pass {
         mut limit: u32,
     ) -> Option<(u32, bool)> {
         let scc = context.scc;
-        if self.may_miss {
+        if self.may_miss && self.numbers.len() > FEW {
+            // SAFETY: the wave has all scalar registers.
+            context.kept_scalars = unsafe { scalars.cast::<[u32; 128]>().read() };
+        } else if self.may_miss {
             for &n in &self.numbers {
-                // SAFETY: the wave has all scalar registers.
+                // SAFETY: as above.
                 context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read() };
             }
         }
@@ -288,7 +299,7 @@ impl Pass {
 fn tail(
     segment: &Segment,
     registers: &dyn Registers,
-    width: Width,
+    host: Host,
     arena: &mut Arena,
     sabotage: &Switches,
 ) -> Result<Box<[Stage]>, Why> {
@@ -297,7 +308,7 @@ fn tail(
     let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
     while let Some((index, item)) = rest.first() {
         if let Item::Store(access) = item {
-            let (code, pool) = strips::store(access, (width, registers.lanes()), sabotage).ok_or(Why::Encoding)?;
+            let (code, pool) = strips::store(access, (host, registers.lanes()), sabotage).ok_or(Why::Encoding)?;
             stages.push(Stage::Store(put(&code)?, pool, *index));
             rest = &rest[1..];
             continue;

@@ -4,12 +4,13 @@
 
 use super::{field, ROUNDS};
 use crate::assembler::{at, Assembler, Label, When};
-use crate::context::{end, Context, TRACE_WORDS};
+use crate::context::{end, Accessing, Context, Slot, TRACE_WORDS};
 use crate::plan::{Branch, Item, Load, Rounds, Segment, Source, Vector};
 use crate::scalar::{self, Latest, CONTEXT, SCALARS};
 use crate::Why;
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use std::mem::offset_of;
+use vkfd_sabotage::{Switch, Switches};
 
 /// What the trace has of a round.
 struct Trace {
@@ -32,8 +33,19 @@ const TRACE: Register = Register::R13;
 const DONE: Register = Register::R14;
 const LIMIT: Register = Register::R15;
 
+/// A load whose page no slot has: where that is asked for, and where the load goes on.
+struct Asked {
+    ask: Label,
+    found: Label,
+    words: u8,
+}
+
 struct Slice<'a> {
     asm: Assembler,
+    asked: Vec<Asked>,
+    missed: Label,
+    /// Loads may leave their page, for tests.
+    may_cross: bool,
     latest: Latest,
     trace: Trace,
     segment: &'a Segment,
@@ -79,7 +91,8 @@ impl Slice<'_> {
         }
     }
 
-    fn load(&mut self, load: &Load, missed: Label) {
+    /// Loads words of the page that a slot has, if all of them are in it.
+    fn load(&mut self, load: &Load) {
         let asm = &mut self.asm;
         asm.load_pair([Register::RSI, Register::RAX], at(SCALARS, 4 * i64::from(load.base)));
         if let Some(n) = load.offset {
@@ -88,19 +101,109 @@ impl Slice<'_> {
         }
         asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RSI, load.imm));
         asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSI, !3i32));
-        asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::EDX, u32::from(load.words)));
-        asm.add(Instruction::with2(Code::Lea_r64_m, Register::RCX, at(SCALARS, 4 * i64::from(load.dst))));
-        asm.load64(Register::RDI, at(CONTEXT, field(offset_of!(Context, user))));
-        asm.add(Instruction::with1(Code::Call_rm64, at(CONTEXT, field(offset_of!(Context, load)))));
-        asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
-        asm.jump_if(When::Zero, missed);
+        asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EDX, Register::ESI));
+        asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EDX, PAGE - 1));
+        if load.words > 1 && !self.may_cross {
+            asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EDX, PAGE - 4 * i32::from(load.words)));
+            asm.jump_if(When::Above, self.missed);
+        }
+        let (ask, found) = (asm.label(), asm.label());
+        asm.move64(Register::RDI, Register::RSI);
+        asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RDI, -PAGE));
+        find_slot(asm, Register::RSI);
+        asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RDI, context(offset_of!(Context, stamp))));
+        asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RDI, slot(offset_of!(Slot, tag))));
+        asm.jump_if(When::NotZero, ask);
+        asm.bind(found);
+        asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RDX, slot(offset_of!(Slot, host))));
+        // What is stored before a fault is put back.
+        let mut done = 0;
+        while done < load.words {
+            let (from, to) = (at(Register::RDX, 4 * i64::from(done)), at(SCALARS, 4 * i64::from(load.dst + done)));
+            match load.words - done {
+                1 => {
+                    asm.load32(Register::EAX, from);
+                    asm.store32(to, Register::EAX);
+                    done += 1;
+                }
+                2 | 3 => {
+                    asm.load64(Register::RAX, from);
+                    asm.store64(to, Register::RAX);
+                    done += 2;
+                }
+                _ => {
+                    asm.add(Instruction::with2(Code::VEX_Vmovups_xmm_xmmm128, Register::XMM0, from));
+                    asm.add(Instruction::with2(Code::VEX_Vmovups_xmmm128_xmm, to, Register::XMM0));
+                    done += 4;
+                }
+            }
+        }
+        self.asked.push(Asked { ask, found, words: load.words });
         self.latest.forget();
         self.wrote(scalar::bits(load.dst, load.words));
     }
+
+    /// Asks the engine for the pages of loads.
+    fn ask(&mut self) {
+        let asm = &mut self.asm;
+        for Asked { ask, found, words } in self.asked.drain(..) {
+            asm.bind(ask);
+            asm.store64(request(offset_of!(Accessing, base)), Register::RSI);
+            for (place, value) in [
+                (offset_of!(Accessing, words), u32::from(words)),
+                (offset_of!(Accessing, flat), 0),
+                (offset_of!(Accessing, site), SITE),
+                (offset_of!(Accessing, past), 0),
+                (offset_of!(Accessing, kind), Accessing::PAGE),
+            ] {
+                asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
+            }
+            asm.load64(Register::RDI, context(offset_of!(Context, user)));
+            asm.add(Instruction::with2(Code::Lea_r64_m, Register::RSI, request(0)));
+            asm.add(Instruction::with1(Code::Call_rm64, context(offset_of!(Context, access))));
+            asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
+            asm.jump_if(When::Zero, self.missed);
+            asm.load64(Register::RDX, request(offset_of!(Accessing, base)));
+            find_slot(asm, Register::RDX);
+            asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EDX, PAGE - 1));
+            asm.load64(Register::RAX, request(offset_of!(Accessing, page)));
+            asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RAX, context(offset_of!(Context, stamp))));
+            asm.store64(slot(offset_of!(Slot, tag)), Register::RAX);
+            asm.load64(Register::RAX, request(offset_of!(Accessing, host)));
+            asm.store64(slot(offset_of!(Slot, host)), Register::RAX);
+            asm.jump(found);
+        }
+    }
 }
 
-/// What a slice saves: the last two only if it is a loop's.
-const SAVED: [Register; 5] = [SCALARS, CONTEXT, TRACE, DONE, LIMIT];
+const PAGE: i32 = 4096;
+/// Scalar loads ask for pages as one access: their strides are foreseen together.
+const SITE: u32 = 15;
+
+fn context(offset: usize) -> MemoryOperand {
+    at(CONTEXT, field(offset))
+}
+
+fn request(offset: usize) -> MemoryOperand {
+    context(offset_of!(Context, accessing) + offset)
+}
+
+/// A field of the slot whose place is in `rcx`.
+fn slot(offset: usize) -> MemoryOperand {
+    let offset = field(offset_of!(Context, slots) + offset);
+    MemoryOperand::with_base_index_scale_displ_size(CONTEXT, Register::RCX, 1, offset, 1)
+}
+
+/// `rcx` = the place of the slot for an address, as strips find it.
+fn find_slot(asm: &mut Assembler, address: Register) {
+    asm.move64(Register::RCX, address);
+    asm.find_slot(Register::RCX);
+}
+
+/// What a slice saves. An odd number: so the stack is aligned where functions are called.
+const SAVED: [Register; 3] = [SCALARS, CONTEXT, TRACE];
+const SAVED_IN_LOOPS: [Register; 2] = [DONE, LIMIT];
+const SAVED_WITH_LOADS: [Register; 2] = [Register::RBX, Register::RAX];
 
 /// The code, if there is any, the trace's bytes for a round, and where the vector instructions find
 /// what they read.
@@ -148,19 +251,30 @@ pub(super) fn tail(items: &[&Item], words: u8) -> Result<Vec<u8>, Why> {
 }
 
 /// The slice of a segment.
-pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -> Result<Sliced, Why> {
+pub(super) fn slice(segment: &Segment, words: u8, sabotage: &Switches) -> Result<Sliced, Why> {
+    let looped = segment.rounds == Rounds::Strips;
+    let mut asm = Assembler::new();
+    let (head, missed, fell, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
     let mut slice = Slice {
-        asm: Assembler::new(),
+        asm,
+        asked: Vec::new(),
+        missed,
+        may_cross: sabotage.has(Switch::CrossedPage),
         latest: Latest::before(segment.items.iter().chain(segment.tail.iter().map(|(_, item)| item))),
         trace: Trace { slots: Vec::new(), versions: [0; 128], bytes: 0 },
         segment,
         is_needed: looped,
-        is_late,
+        is_late: sabotage.has(Switch::LateScalars),
     };
     let asm = &mut slice.asm;
-    let (head, missed, fell, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
-    let saved = &SAVED[..if looped { 5 } else { 3 }];
+    let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
+    let mut saved = SAVED.to_vec();
+    saved.extend(SAVED_IN_LOOPS.iter().filter(|_| looped));
+    saved.extend(SAVED_WITH_LOADS.iter().filter(|_| has_loads));
     saved.iter().for_each(|register| asm.push(*register));
+    if has_loads {
+        asm.way_out(missed);
+    }
     asm.move64(SCALARS, Register::RSI);
     asm.move64(CONTEXT, Register::RDX);
     asm.load64(TRACE, at(CONTEXT, field(offset_of!(Context, trace))));
@@ -177,7 +291,7 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
                 scalar.write(&mut slice.asm, &mut slice.latest, wanted);
                 slice.wrote(scalar.registers().1);
             }
-            Item::Load(load) => slice.load(load, missed),
+            Item::Load(load) => slice.load(load),
             Item::Branch(back) => {
                 slice.asm.add(Instruction::with1(Code::Inc_rm32, Register::R14D));
                 branch(&mut slice.asm, &mut slice.latest, *back, words, fell);
@@ -242,6 +356,7 @@ pub(super) fn slice(segment: &Segment, words: u8, looped: bool, is_late: bool) -
     }
     saved.iter().rev().for_each(|register| asm.pop(*register));
     asm.ret();
+    slice.ask();
     let Slice { asm, is_needed, .. } = slice;
     let code = asm.finish().ok_or(Why::Encoding)?;
     Ok((is_needed.then_some(code), bytes, places))

@@ -9,45 +9,29 @@ use crate::context::{end, Context};
 use crate::emit::{Emit, MaskPlace, Needs, Plan, Src};
 use crate::ops::{self, Double, How};
 use crate::plan::{needed, Access, Chosen, Lanes, Needed, Part, Placed, Rounds, Segment, Source, Space, Vector};
-use crate::width::{self, Width};
+use crate::stubs::Host;
+use crate::width;
 use iced_x86::{Code, Instruction, Register};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 use vkfd_sabotage::{Switch, Switches};
 
-/// What rows are used for.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Use {
-    /// It is read before it is written.
-    live: bool,
-    pub(super) written: bool,
-    /// Somebody reads it behind the segment.
-    lasts: bool,
-    /// It is put back when the segment is not done after all.
-    pub(super) restored: bool,
-}
+/// Code and its constants.
+pub(super) type Made = (Vec<u8>, Box<[u32]>);
 
-pub(super) fn uses(segment: &Segment) -> BTreeMap<u16, Use> {
-    let mut uses: BTreeMap<u16, Use> = BTreeMap::new();
-    let read = |uses: &mut BTreeMap<u16, Use>, row: u16| {
-        let known = uses.entry(row).or_default();
-        known.live |= !known.written;
-    };
-    let write = |uses: &mut BTreeMap<u16, Use>, row: u16| {
-        let known = uses.entry(row).or_default();
-        known.written = true;
-    };
-    for item in segment.lanes() {
-        let (reads, writes) = rows_of(&item);
-        reads.into_iter().for_each(|row| read(&mut uses, row));
-        writes.into_iter().for_each(|row| write(&mut uses, row));
+/// The rows that an instruction reads, and those that it writes.
+pub(super) type Rows = (SmallVec<[u16; 8]>, SmallVec<[u16; 8]>);
+
+/// The rows of a segment's strips.
+pub(super) fn plan(segment: &Segment, rows: &[Rows]) -> Plan {
+    let mut plan = Plan::new(segment.rounds == Rounds::Strips);
+    for (reads, writes) in rows {
+        plan.add(reads, writes);
     }
     let stored = stored(segment);
-    for (row, known) in &mut uses {
-        known.lasts = known.written && (!segment.ends || stored.contains(row));
-        known.restored = known.written && (known.lasts || known.live);
-    }
-    uses
+    plan.finish(|row| !segment.ends || stored.contains(&row));
+    plan
 }
 
 /// Rows that the stores of a segment's tail read.
@@ -59,9 +43,9 @@ fn stored(segment: &Segment) -> BTreeSet<u16> {
     segment.stores().flat_map(|access| access.addresses().chain(words(access))).collect()
 }
 
-/// The rows that an instruction reads, and those that it writes.
-fn rows_of(item: &Lanes) -> (Vec<u16>, Vec<u16>) {
-    match item {
+/// Those of each instruction of the strips.
+pub(super) fn rows(segment: &Segment) -> Vec<Rows> {
+    let rows_of = |item: Lanes| match item {
         Lanes::Vector(vector) => {
             let reads = vector.all_sources().filter_map(|source| match source {
                 Source::Row(row) => Some(row),
@@ -70,7 +54,8 @@ fn rows_of(item: &Lanes) -> (Vec<u16>, Vec<u16>) {
             (reads.collect(), vector.rows().collect())
         }
         Lanes::Access(access) => (access.addresses().collect(), access.rows().collect()),
-    }
+    };
+    segment.lanes().map(rows_of).collect()
 }
 
 /// A word of a source, by its place in the trace if it has one.
@@ -315,6 +300,8 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
 /// before.
 #[derive(Default)]
 struct Reach {
+    /// There are accesses of LDS: of others nothing is kept.
+    is_local: bool,
     ends: HashMap<(u16, u32), u32>,
     written: HashMap<u16, u32>,
 }
@@ -325,13 +312,16 @@ impl Reach {
     }
 
     fn wrote(&mut self, rows: impl IntoIterator<Item = u16>) {
-        rows.into_iter().for_each(|row| *self.written.entry(row).or_default() += 1);
+        if self.is_local {
+            rows.into_iter().for_each(|row| *self.written.entry(row).or_default() += 1);
+        }
     }
 
     /// Of a segment, from whose begin they are read again.
     fn of(segment: &Segment) -> Reach {
-        let mut reach = Reach::default();
-        for item in segment.lanes() {
+        let is_local = segment.accesses().any(|access| access.space == Space::Lds);
+        let mut reach = Reach { is_local, ..Reach::default() };
+        for item in segment.lanes().filter(|_| is_local) {
             match item {
                 Lanes::Vector(vector) => reach.wrote(vector.rows()),
                 Lanes::Access(access) if access.space == Space::Lds => {
@@ -402,12 +392,8 @@ fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
 }
 
 /// The code of a store, strip by strip, and its constants.
-pub(super) fn store(
-    access: &Access,
-    (width, lanes): (Width, u8),
-    sabotage: &Switches,
-) -> Option<(Vec<u8>, Box<[u32]>)> {
-    let mut e = Emit::new(width, Plan::new(false), Needs::new(0));
+pub(super) fn store(access: &Access, (host, lanes): (Host, u8), sabotage: &Switches) -> Option<Made> {
+    let mut e = Emit::new(host, Plan::new(false), Needs::default());
     let (head, next, leave, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
     KEPT.into_iter().for_each(|register| e.asm.push(register));
     e.asm.move64(Register::R9, Register::RSI);
@@ -463,14 +449,15 @@ fn worth(segment: &Segment, light: &[Needed]) -> bool {
 fn body(
     e: &mut Emit,
     (segment, is_light): (&Segment, bool),
-    (places, needed): (&[Places], &[Needed]),
+    (places, rows, needed): (&[Places], &[Rows], &[Needed]),
     reach: &mut Reach,
     (out, sabotage): (Label, &Switches),
 ) {
-    for (number, ((item, place), needed)) in segment.lanes().zip(places).zip(needed).enumerate() {
+    for (number, (((item, place), (reads, writes)), needed)) in
+        segment.lanes().zip(places).zip(rows).zip(needed).enumerate()
+    {
         if !needed.nothing() {
-            let (reads, writes) = rows_of(&item);
-            e.prepare(number, is_light, &reads, &writes);
+            e.prepare(number, is_light, reads, writes);
         }
         match item {
             Lanes::Vector(item) => {
@@ -507,27 +494,22 @@ fn masks(segment: &Segment) -> Masks {
     Masks { all, compared: compared.len() }
 }
 
-/// The code of the strips, and its constants, or what was learned of the registers that it takes.
+/// The code of the strips, its constants, and the registers that it takes; or those that it lacks.
 pub(super) fn strips(
     segment: &Segment,
     places: &[Places],
-    (width, lanes, bytes): (Width, u8, i64),
-    uses: &BTreeMap<u16, Use>,
+    (host, lanes, bytes): (Host, u8, i64),
+    (mut plan, rows): (Plan, &[Rows]),
     needs: Needs,
     sabotage: &Switches,
-) -> Result<(Vec<u8>, Box<[u32]>), Needs> {
+) -> Result<(Made, Needs), Needs> {
     let looped = segment.rounds == Rounds::Strips;
-    let mut plan = Plan::new(looped);
-    for item in segment.lanes() {
-        let (reads, writes) = rows_of(&item);
-        plan.add(&reads, &writes);
-    }
-    let most = Emit::usable(width).saturating_sub(needs.outside());
-    plan.finish(|row| uses.get(&row).is_some_and(|known| known.lasts), most);
+    plan.fix(Emit::usable(host.width).saturating_sub(needs.outside()));
     if !plan.fits() {
         return Err(needs);
     }
-    let mut e = Emit::new(width, plan, needs);
+    let restored: Vec<u16> = plan.restored().collect();
+    let mut e = Emit::new(host, plan, needs);
     e.loses_rows = sabotage.has(Switch::LostRows);
     e.mends_all = sabotage.has(Switch::MendAll);
     e.prefetches = segment.rounds != Rounds::Once;
@@ -559,14 +541,12 @@ pub(super) fn strips(
     if accesses {
         e.begin_accesses(out);
         e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
-        for (index, (row, _)) in uses.iter().filter(|(_, known)| known.restored).enumerate() {
+        for (index, row) in restored.into_iter().enumerate() {
             e.begin();
-            e.save(*row, at(Register::RAX, 256 * field(index)));
+            e.save(row, at(Register::RAX, 256 * field(index)));
         }
-        let stays = |access: &Access| {
-            let mut rows = access.addresses();
-            looped && rows.all(|row| uses.get(&row).is_none_or(|known| !known.written))
-        };
+        let written: BTreeSet<u16> = rows.iter().flat_map(|(_, writes)| writes).copied().collect();
+        let stays = |access: &Access| looped && access.addresses().all(|row| !written.contains(&row));
         // What does not change in the loop is looked at before it.
         for (item, place) in segment.lanes().zip(places) {
             if let Lanes::Access(access) = item {
@@ -594,19 +574,18 @@ pub(super) fn strips(
             e.asm.jump_if(When::Zero, round);
             e.asm.bind(lighter);
             e.forget_masks();
-            body(&mut e, (segment, true), (places, &light), &mut reach, (out, sabotage));
+            body(&mut e, (segment, true), (places, rows, &light), &mut reach, (out, sabotage));
             again(&mut e);
             e.begin_round();
             e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R10D, 1i32));
             e.asm.jump_if(When::Above, lighter);
         }
     } else if segment.ends {
-        let rows = uses.iter().filter(|(_, known)| known.lasts).map(|(row, _)| *row).collect();
-        all = needed(segment, &rows, true, false);
+        all = needed(segment, &e.lasting(), true, false);
     }
     e.asm.bind(round);
     e.forget_masks();
-    body(&mut e, (segment, false), (places, &all), &mut reach, (out, sabotage));
+    body(&mut e, (segment, false), (places, rows, &all), &mut reach, (out, sabotage));
     if looped {
         again(&mut e);
         e.asm.jump_if(When::NotZero, round);
@@ -616,7 +595,7 @@ pub(super) fn strips(
     e.turn_masks(lanes);
     if accesses {
         let kept = at(Register::RDX, field(offset_of!(Context, kept)));
-        e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(width.lanes())));
+        e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(host.width.lanes())));
     }
     advance(&mut e, lanes, head);
     let leave = e.asm.label();
@@ -642,7 +621,7 @@ pub(super) fn strips(
     e.finish_cold();
     let Emit { asm, pool, needs, .. } = e;
     match asm.finish() {
-        Some(code) => Ok((code, pool.into_words())),
+        Some(code) => Ok(((code, pool.into_words()), needs)),
         None => Err(needs),
     }
 }

@@ -7,11 +7,11 @@
     reason = "registers are bit patterns"
 )]
 
-use super::{load, Waves};
+use super::Waves;
 use std::ffi::c_void;
 use vkfd_isa::{Extension, Format, Inst, Memory, Mods, Op, Operand};
 use vkfd_sabotage::Switches;
-use vkfd_translate::{arena::Arena, translate, Accesses, Accessing, Context, Left, Mending, Width};
+use vkfd_translate::{translate, Accesses, Accessing, Context, Left, Mending, Translator, Width};
 
 pub const PAGE: u64 = 4096;
 /// Where the GPU sees the pages.
@@ -304,6 +304,10 @@ pub const STORES: [(Op, u16, u16, u32); 8] = [
     (Op::DsWrite2st64B64, 2, 2, 512),
 ];
 
+/// Scalar loads and their words.
+pub const SCALAR: [(Op, u8); 5] =
+    [(Op::SLoadDword, 1), (Op::SLoadDwordx2, 2), (Op::SLoadDwordx4, 4), (Op::SLoadDwordx8, 8), (Op::SLoadDwordx16, 16)];
+
 fn words_of(op: Op) -> u16 {
     match op {
         Op::GlobalLoadDword | Op::FlatLoadDword | Op::GlobalStoreDword | Op::FlatStoreDword => 1,
@@ -351,6 +355,30 @@ fn step(inst: &Inst, state: &mut State, lds: &mut [u8], pages: &Pages) -> Option
                 operand => before.rows[row(operand)][lane],
             };
             state.rows[row(inst.dst)][lane] = a.wrapping_add(before.rows[row(inst.src[1])][lane]);
+        }
+        return Some(());
+    }
+    if let (Some((_, words)), Operand::Scalar(to), Operand::Scalar(base)) =
+        (SCALAR.iter().find(|known| known.0 == inst.op), inst.dst, inst.memory.base)
+    {
+        let pair = |n: u8| [n, n + 1].map(|n| u64::from(before.scalars[usize::from(n)]));
+        let [low, high] = pair(base);
+        let offset = match inst.memory.soffset {
+            Operand::Scalar(n) => u64::from(before.scalars[usize::from(n)]),
+            _ => 0,
+        };
+        let va = (low | high << 32).wrapping_add(offset).wrapping_add_signed(inst.memory.offset.into()) & !3;
+        if va % PAGE + 4 * u64::from(*words) > PAGE {
+            return None;
+        }
+        for word in 0..*words {
+            match pages.word(va + 4 * u64::from(word)) {
+                Some(value) => state.scalars[usize::from(to + word)] = value,
+                None => {
+                    *state = before;
+                    return None;
+                }
+            }
         }
         return Some(());
     }
@@ -430,7 +458,7 @@ fn step(inst: &Inst, state: &mut State, lds: &mut [u8], pages: &Pages) -> Option
 }
 
 pub struct Rig {
-    arena: Arena,
+    translator: Translator,
     pub context: Box<Context>,
     pub lds: Vec<u8>,
     pub pages: Pages,
@@ -447,7 +475,7 @@ impl Rig {
             unsafe { pages.host.cast::<u32>().add(word).write(numbers.next() as u32) };
         }
         let lds = (0..8192).map(|_| numbers.next() as u8).collect();
-        Rig { arena: Arena::default(), context: Context::new(load, mend, access), lds, pages, ends: false, time: 1 }
+        Rig { translator: Translator::default(), context: Context::new(mend, access), lds, pages, ends: false, time: 1 }
     }
 
     /// The engine has new pages.
@@ -462,9 +490,10 @@ impl Rig {
             code.push(plain(Op::SEndpgm, Format::Sopp, Operand::None, [Operand::None; 3]));
             accesses = Accesses::Last;
         }
-        let mut regions = translate(&code, &Waves::<32>, (width, accesses), &mut self.arena, &sabotage, |op, why| {
-            assert_eq!(op, Op::SEndpgm, "{why:?}");
-        });
+        let mut regions =
+            translate(&code, &Waves::<32>, (width, accesses), &mut self.translator, &sabotage, |op, why| {
+                assert_eq!(op, Op::SEndpgm, "{why:?}");
+            });
         assert_eq!(regions.len(), 1, "{insts:?}");
         let region = regions.remove(0);
         assert_eq!(region.insts, 0..insts.len());
@@ -474,7 +503,7 @@ impl Rig {
         // SAFETY: as many rows and scalars as `Waves` has.
         let left = unsafe { region.run(&mut self.context, rows, scalars, limit) };
         drop(region);
-        self.arena.clear();
+        self.translator.clear();
         left
     }
 }

@@ -5,7 +5,6 @@
 
 pub mod memory;
 
-use std::ffi::c_void;
 use vkfd_isa::{Op, Operand};
 use vkfd_translate::Registers;
 
@@ -34,9 +33,4 @@ impl<const ROWS: u16> Registers for Waves<ROWS> {
     fn mask(&self, operand: Operand) -> Option<u8> {
         self.scalar(operand, 2)
     }
-}
-
-/// Scalar memory that is never there.
-pub unsafe extern "sysv64" fn load(_: *mut c_void, _: u64, _: u32, _: *mut u32) -> u32 {
-    0
 }
