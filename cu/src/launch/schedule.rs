@@ -115,6 +115,9 @@ impl Order {
 
     /// The wave at a place of the order.
     pub(super) fn at(self, place: usize, count: usize) -> usize {
+        if self.step == 1 && self.first == 0 {
+            return place;
+        }
         (self.first + place * self.step) % count.max(1)
     }
 }

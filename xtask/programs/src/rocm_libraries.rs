@@ -201,7 +201,7 @@ pub const ROCFFT: RocmLibrary = RocmLibrary {
     name: "rocfft",
     about: "rocFFT's own tests: Fourier transforms by kernels that it compiles as it goes, against FFTW",
     package: &["librocfft0-tests"],
-    environment: &[KERNELS, one_in("1500"), ("GTEST_SHARD_INDEX", "3")],
+    environment: &[KERNELS, one_in("500"), ("GTEST_SHARD_INDEX", "3")],
     in_guest_environment: Some(&[KERNELS, one_in("45000"), ("GTEST_SHARD_INDEX", "3")]),
     in_guest: &["*"],
     arguments: &["--R", "2", "--V", "1"],
