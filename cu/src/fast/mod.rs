@@ -33,6 +33,7 @@
 //! | `dual` | both halves of VOPD |
 //! | `lane` | between scalar registers and lanes |
 //! | `matrix`, `aligned`, `wmma` | matrix operations of CDNA2, CDNA3 and gfx11 |
+//! | `wmma512` | those of gfx11 by AVX-512 |
 //! | `doubles` | the product of 16 rows and columns in double precision |
 //! | `matrix512`, `elements` | those of 32 or 16 rows that CDNA2 has, by AVX-512; the factors' elements |
 //! | `scalar` | SALU and branches |
@@ -108,6 +109,8 @@ mod vector;
 mod vop;
 mod wide;
 mod wmma;
+#[cfg(target_arch = "x86_64")]
+mod wmma512;
 
 use crate::exit::Exit;
 use crate::group::Group;

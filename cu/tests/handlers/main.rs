@@ -253,6 +253,7 @@ fn every_handler_of_gfx90a_is_the_reference_s() {
 fn every_narrow_handler_is_the_reference_s() {
     check(Target::Gfx90a, Engine::narrow(Target::Gfx90a), 18, 900);
     check(Target::Gfx942, Engine::narrow(Target::Gfx942), 19, 900);
+    check(Target::Gfx1100, Engine::narrow(Target::Gfx1100), 20, 900);
 }
 
 #[test]
