@@ -32,16 +32,28 @@ pub(crate) struct ClientProcess {
     words: Receiver<String>,
 }
 
+/// The calling process, a child of `parent`, ends with it: also if that has ended already, of which
+/// no signal would come. Makes system calls only.
+pub(super) fn end_with(parent: u32) {
+    // SAFETY: concerns only this process.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if u32::try_from(libc::getppid()) != Ok(parent) {
+            libc::_exit(1);
+        }
+    }
+}
+
 impl ClientProcess {
     /// Starts `role`, as a member of `cgroup` from its first page on.
     pub(crate) fn start(role: &str, cgroup: Option<&Cgroup>) -> Result<Self, Stop> {
         let mut command = Command::new(std::env::current_exe()?);
         command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
         let members = cgroup.map(Cgroup::members).transpose()?;
+        let parent = std::process::id();
         let join = move || {
             // Not to outlive a scenario that was killed.
-            // SAFETY: concerns only this process.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            end_with(parent);
             if let Some(members) = &members {
                 // SAFETY: the descriptor is open, the buffer has a byte.
                 if unsafe { libc::write(members.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {

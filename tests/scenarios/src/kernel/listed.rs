@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vkfd_client::{AllocOptions, Buffer, Client, ClientError, CopyQueue, GpuId};
 
-use super::client_process::{ClientProcess, Scenario};
+use super::client_process::{end_with, ClientProcess, Scenario};
 use super::hostile::device;
 use crate::stir::Stirrer;
 use crate::verdict::Stop;
@@ -142,12 +142,13 @@ pub(super) fn while_it_is_open_role(scenario: &mut Scenario) -> Result<(), Stop>
     drop((queue, buffer));
     scenario.say("rested")?;
     scenario.await_order("fork")?;
+    let parent = std::process::id();
     // SAFETY: the child makes system calls alone.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        end_with(parent);
         // SAFETY: concerns only this process, which has no more to do than to be there.
         unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             // It is not to hold the pipe to the scenario.
             libc::close_range(0, 1, 0);
             loop {
@@ -246,11 +247,13 @@ fn read_below(directory: &Path) -> Result<u64, Stop> {
     };
     let mut found = 0;
     for entry in entries {
-        let path = match entry {
+        let entry = match entry {
             Err(error) if gone(&error) => continue,
-            entry => entry?.path(),
+            entry => entry?,
         };
-        if path.is_dir() {
+        let path = entry.path();
+        // As the list had it: a queue's directory may be gone now, and the next moment be there.
+        if entry.file_type()?.is_dir() {
             found += read_below(&path)?;
             continue;
         }
