@@ -8,11 +8,8 @@
 //! An instruction that the encoder refuses makes the whole piece refused ([`Assembler::finish`]),
 //! so that callers need not look after each one.
 
-use crate::context::{Slot, SLOTS};
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 
-/// Bits of an address within its page.
-const PAGE_BITS: u32 = 12;
 /// Bytes that nearly all pieces fit into.
 const ROOM: usize = 4096;
 
@@ -120,16 +117,6 @@ pub(crate) fn at(base: Register, offset: i64) -> MemoryOperand {
 
 /// Shorthands for general registers.
 impl Assembler {
-    /// An address in a register becomes the place of its page's slot. Of any stride, the highest
-    /// bits of such a product are spread evenly.
-    pub(crate) fn find_slot(&mut self, register: Register) {
-        let low = Register::EAX + (register as u32 - Register::RAX as u32);
-        self.add(Instruction::with2(Code::Shr_rm64_imm8, register, PAGE_BITS));
-        self.add(Instruction::with3(Code::Imul_r32_rm32_imm32, low, low, 0x9e37_79b1_u32));
-        self.add(Instruction::with2(Code::Shr_rm32_imm8, low, 32 - SLOTS.trailing_zeros()));
-        self.add(Instruction::with2(Code::Shl_rm32_imm8, low, size_of::<Slot>().trailing_zeros()));
-    }
-
     /// `register = [base + offset]`, 32 bits.
     pub(crate) fn load32(&mut self, register: Register, from: MemoryOperand) {
         self.add(Instruction::with2(Code::Mov_r32_rm32, register, from));

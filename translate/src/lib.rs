@@ -23,6 +23,7 @@
 //! | [`arena`] | memory for code, never writable and executable at once |
 //! | `host` | whether the processor hands NaNs on as the table of operations has it |
 //! | `context` | what machine code and the engine share |
+//! | `slots` | pages that code has a host pointer for |
 //! | `stubs` | the routines by which regions call the engine |
 //! | `translator` | what a thread's translations leave for its later ones |
 //!
@@ -45,6 +46,7 @@ mod region;
 mod ring;
 mod scalar;
 pub mod series;
+mod slots;
 mod stubs;
 mod translator;
 mod width;

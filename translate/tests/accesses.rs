@@ -9,7 +9,7 @@ mod support;
 use support::memory::*;
 use vkfd_isa::{Format, Inst, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
-use vkfd_translate::Left;
+use vkfd_translate::{Left, Width};
 
 /// How many of random programs differ from the model.
 fn lds_differences(count: u64, sabotage: Switches) -> u64 {
@@ -75,6 +75,27 @@ fn around_4_gib(numbers: &mut Numbers, state: &mut State, row: usize) {
         state.rows[row][lane] = if is_line { begin.wrapping_add(4 * lane as u32 % 64) } else { near() };
         state.rows[row + 1][lane] = high;
     }
+}
+
+/// Whether a region does one round of a program, or misses and does nothing, as the model does what
+/// is in its loop. Counts which of both it was.
+fn is_modelled(
+    rig: &mut Rig,
+    (insts, body): (&[Inst], &[Inst]),
+    width: Width,
+    state: &State,
+    sabotage: Switches,
+    ends: &mut [u64; 2],
+) -> bool {
+    let (mut found, mut expected) = (Box::new(state.clone()), Box::new(state.clone()));
+    let left = rig.run(insts, width, &mut found, 64, sabotage);
+    let could = model(body, &mut expected, &mut rig.lds, &rig.pages, 0).is_ok();
+    ends[usize::from(could)] += 1;
+    let same_end = (left == Left::Missed) != could;
+    let expected = if could { &*expected } else { state };
+    let same = same_end && found.rows == expected.rows && found.scalars == expected.scalars;
+    assert!(same || sabotage != Switches::NONE, "{width:?} {left:?} {could} {insts:#?}");
+    same
 }
 
 /// The same of memory: straight accesses are the handlers', so these are loops of one round.
@@ -143,14 +164,7 @@ fn memory_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
         back.imm = -(insts.len() as i32 + 1);
         insts.push(back);
         for width in widths() {
-            let (mut found, mut expected) = (state.clone(), state.clone());
-            let left = rig.run(&insts, width, &mut found, 64, sabotage);
-            let could = model(&body, &mut expected, &mut rig.lds, &rig.pages, 0).is_ok();
-            ends[usize::from(could)] += 1;
-            let same_end = (left == Left::Missed) != could;
-            let expected = if could { expected } else { state.clone() };
-            let same = same_end && found.rows == expected.rows && found.scalars == expected.scalars;
-            assert!(same || sabotage != Switches::NONE, "{width:?} {left:?} {could} {insts:#?}");
+            let same = is_modelled(&mut rig, (&insts, &body), width, &state, sabotage, &mut ends);
             wrong += u64::from(!same);
         }
     }
@@ -204,14 +218,7 @@ fn scalar_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
             insts.push(add(4 + number, from, 4 + numbers.below(12) as u16));
         }
         for width in widths() {
-            let (mut found, mut expected) = (state.clone(), state.clone());
-            let left = rig.run(&insts, width, &mut found, 1, sabotage);
-            let could = model(&insts, &mut expected, &mut rig.lds, &rig.pages, 0).is_ok();
-            ends[usize::from(could)] += 1;
-            let expected = if could { expected } else { state.clone() };
-            let same_end = (left == Left::Missed) != could;
-            let same = same_end && found.rows == expected.rows && found.scalars == expected.scalars;
-            assert!(same || sabotage != Switches::NONE, "{width:?} {left:?} {could} {insts:#?}");
+            let same = is_modelled(&mut rig, (&insts, &insts), width, &state, sabotage, &mut ends);
             wrong += u64::from(!same);
         }
     }

@@ -16,6 +16,8 @@
 use super::*;
 use crate::context::{Accessing, Context, Known, Slot, FORESEEN, KNOWN};
 use crate::plan::{Access, Space};
+use crate::slots::Slots;
+pub(super) use crate::slots::PAGE;
 use std::mem::offset_of;
 
 /// Rows of addresses whose shape is known.
@@ -32,7 +34,6 @@ pub(super) const LINE: i32 = 1;
 const SAME: i32 = 2;
 /// Lanes of several words are one word apart.
 const SLIDE: i32 = 3;
-pub(super) const PAGE: i32 = 4096;
 /// Rounds of a loop after which prefetched memory is loaded.
 const ROUNDS_AHEAD: u32 = 4;
 
@@ -48,10 +49,11 @@ pub(super) fn known(index: usize, offset: usize) -> MemoryOperand {
     context(offset_of!(Context, known) + index * size_of::<Known>() + offset)
 }
 
-/// A field of the slot whose place is in `r13`.
+/// A slot's place is in `r13`.
+const IN_STRIPS: Slots = Slots { context: Register::RDX, place: Register::R13 };
+
 pub(super) fn slot(offset: usize) -> MemoryOperand {
-    let offset = field(offset_of!(Context, slots) + offset);
-    MemoryOperand::with_base_index_scale_displ_size(Register::RDX, Register::R13, 1, offset, 1)
+    IN_STRIPS.slot(offset)
 }
 
 pub(super) fn request(offset: usize) -> MemoryOperand {
@@ -537,8 +539,7 @@ impl Emit {
 
     /// `r13` = the place of the slot for the page in `rax`.
     fn find_slot(&mut self) {
-        self.asm.move64(Register::R13, Register::RAX);
-        self.asm.find_slot(Register::R13);
+        IN_STRIPS.find(&mut self.asm, Register::RAX);
     }
 
     /// The same, and jumps unless the slot has the tag in `rbp`.
@@ -550,17 +551,10 @@ impl Emit {
 
     /// Has the engine find the page of the address in `rax`, or leaves.
     pub(super) fn ask_page(&mut self, access: &Access, out: Label) {
-        self.asm.store64(request(offset_of!(Accessing, base)), Register::RAX);
         let kind = if access.is_store { Accessing::PAGE_TO_WRITE } else { Accessing::PAGE };
-        for (place, value) in [
-            (offset_of!(Accessing, words), u32::from(access.words)),
-            (offset_of!(Accessing, flat), u32::from(access.space == Space::Flat)),
-            (offset_of!(Accessing, site), access.slot as u32),
-            (offset_of!(Accessing, past), access.past.into()),
-            (offset_of!(Accessing, kind), kind),
-        ] {
-            self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
-        }
+        let (flat, site) = (u32::from(access.space == Space::Flat), access.slot as u32);
+        let asked = [access.words.into(), flat, site, access.past.into(), kind];
+        IN_STRIPS.ask(&mut self.asm, Register::RAX, asked);
         self.asm.call(self.host.access(self.may_flush));
         self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
         self.asm.jump_if(When::Zero, out);
@@ -569,12 +563,7 @@ impl Emit {
 
     /// Fills the slot of the page that the engine has found.
     pub(super) fn fill_slot(&mut self) {
-        self.asm.load64(Register::RAX, request(offset_of!(Accessing, page)));
-        self.find_slot();
-        self.asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RAX, context(offset_of!(Context, stamp))));
-        self.asm.store64(slot(offset_of!(Slot, tag)), Register::RAX);
-        self.asm.load64(Register::RAX, request(offset_of!(Accessing, host)));
-        self.asm.store64(slot(offset_of!(Slot, host)), Register::RAX);
+        IN_STRIPS.fill(&mut self.asm);
     }
 
     /// One address for all lanes.

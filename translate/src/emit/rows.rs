@@ -374,6 +374,11 @@ impl Learned {
 }
 
 impl Emit {
+    /// Whether the segment writes a row.
+    pub(crate) fn writes(&self, row: u16) -> bool {
+        self.plan.is_written(row)
+    }
+
     /// Rows that somebody reads behind the segment.
     pub(crate) fn lasting(&self) -> BTreeSet<u16> {
         self.plan.rows.iter().filter(|known| known.lasts).map(|known| known.row).collect()

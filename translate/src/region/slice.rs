@@ -7,6 +7,7 @@ use crate::assembler::{at, Assembler, Label, When};
 use crate::context::{end, Accessing, Context, Slot, TRACE_WORDS};
 use crate::plan::{Branch, Item, Load, Rounds, Segment, Source, Vector};
 use crate::scalar::{self, Latest, CONTEXT, SCALARS};
+use crate::slots::{Slots, PAGE};
 use crate::Why;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use std::mem::offset_of;
@@ -110,12 +111,12 @@ impl Slice<'_> {
         let (ask, found) = (asm.label(), asm.label());
         asm.move64(Register::RDI, Register::RSI);
         asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RDI, -PAGE));
-        find_slot(asm, Register::RSI);
+        IN_SLICE.find(asm, Register::RSI);
         asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RDI, context(offset_of!(Context, stamp))));
-        asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RDI, slot(offset_of!(Slot, tag))));
+        asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RDI, IN_SLICE.slot(offset_of!(Slot, tag))));
         asm.jump_if(When::NotZero, ask);
         asm.bind(found);
-        asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RDX, slot(offset_of!(Slot, host))));
+        asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RDX, IN_SLICE.slot(offset_of!(Slot, host))));
         // What is stored before a fault is put back.
         let mut done = 0;
         while done < load.words {
@@ -148,35 +149,22 @@ impl Slice<'_> {
         let asm = &mut self.asm;
         for Asked { ask, found, words } in self.asked.drain(..) {
             asm.bind(ask);
-            asm.store64(request(offset_of!(Accessing, base)), Register::RSI);
-            for (place, value) in [
-                (offset_of!(Accessing, words), u32::from(words)),
-                (offset_of!(Accessing, flat), 0),
-                (offset_of!(Accessing, site), SITE),
-                (offset_of!(Accessing, past), 0),
-                (offset_of!(Accessing, kind), Accessing::PAGE),
-            ] {
-                asm.add(Instruction::with2(Code::Mov_rm32_imm32, request(place), value));
-            }
+            IN_SLICE.ask(asm, Register::RSI, [words.into(), 0, SITE, 0, Accessing::PAGE]);
             asm.load64(Register::RDI, context(offset_of!(Context, user)));
             asm.add(Instruction::with2(Code::Lea_r64_m, Register::RSI, request(0)));
             asm.add(Instruction::with1(Code::Call_rm64, context(offset_of!(Context, access))));
             asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EAX, Register::EAX));
             asm.jump_if(When::Zero, self.missed);
+            IN_SLICE.fill(asm);
             asm.load64(Register::RDX, request(offset_of!(Accessing, base)));
-            find_slot(asm, Register::RDX);
             asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EDX, PAGE - 1));
-            asm.load64(Register::RAX, request(offset_of!(Accessing, page)));
-            asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RAX, context(offset_of!(Context, stamp))));
-            asm.store64(slot(offset_of!(Slot, tag)), Register::RAX);
-            asm.load64(Register::RAX, request(offset_of!(Accessing, host)));
-            asm.store64(slot(offset_of!(Slot, host)), Register::RAX);
             asm.jump(found);
         }
     }
 }
 
-const PAGE: i32 = 4096;
+/// A slot's place is in `rcx`.
+const IN_SLICE: Slots = Slots { context: CONTEXT, place: Register::RCX };
 /// Scalar loads ask for pages as one access: their strides are foreseen together.
 const SITE: u32 = 15;
 
@@ -186,18 +174,6 @@ fn context(offset: usize) -> MemoryOperand {
 
 fn request(offset: usize) -> MemoryOperand {
     context(offset_of!(Context, accessing) + offset)
-}
-
-/// A field of the slot whose place is in `rcx`.
-fn slot(offset: usize) -> MemoryOperand {
-    let offset = field(offset_of!(Context, slots) + offset);
-    MemoryOperand::with_base_index_scale_displ_size(CONTEXT, Register::RCX, 1, offset, 1)
-}
-
-/// `rcx` = the place of the slot for an address, as strips find it.
-fn find_slot(asm: &mut Assembler, address: Register) {
-    asm.move64(Register::RCX, address);
-    asm.find_slot(Register::RCX);
 }
 
 /// What a slice saves. An odd number: so the stack is aligned where functions are called.

@@ -545,12 +545,11 @@ pub(super) fn strips(
             e.begin();
             e.save(row, at(Register::RAX, 256 * field(index)));
         }
-        let written: BTreeSet<u16> = rows.iter().flat_map(|(_, writes)| writes).copied().collect();
-        let stays = |access: &Access| looped && access.addresses().all(|row| !written.contains(&row));
         // What does not change in the loop is looked at before it.
         for (item, place) in segment.lanes().zip(places) {
             if let Lanes::Access(access) = item {
-                if stays(access) && place.base.is_none() {
+                let stays = looped && access.addresses().all(|row| !e.writes(row));
+                if stays && place.base.is_none() {
                     e.begin();
                     let end = reach.ends.get(&(access.address, 0)).copied().unwrap_or(0);
                     e.look(access, base(access, *place), end, out, is_guessed);
