@@ -127,6 +127,8 @@ switches! {
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
         KeptDenormals = "kept_denormals": "Translated code keeps denormal singles where MODE loses them.";
         GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
+        KeptLanes = "kept_lanes": "Lanes of a load or a store are in the pages of the time before.";
+        LostTile = "lost_tile": "A matrix operation does not store four rows of a block that have a NaN.";
         CrossedPage = "crossed_page": "Translated scalar loads read on behind the end of their page.";
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated segment is done from its end.";

@@ -93,6 +93,23 @@ fn shifted(asm: &mut Assembler, by: u32) {
     asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RDX, 32u32));
 }
 
+/// A field of `rax`, by its first bit in `rcx` and, 16 bits above, its length of 1 to 63. `right`
+/// is a shift with signs or without.
+fn field(asm: &mut Assembler, right: Code) {
+    two(asm, right, A64, Register::CL);
+    asm.add(Instruction::with2(Code::Shr_rm32_imm8, B, 16u32));
+    one(asm, Code::Neg_rm32, B);
+    two(asm, Code::Shl_rm64_CL, A64, Register::CL);
+    two(asm, right, A64, Register::CL);
+}
+
+/// The number of a bit that the host finds in `rax`, or -1 if none is set.
+fn found(asm: &mut Assembler, find: Code) {
+    asm.add(Instruction::with2(Code::Mov_r32_imm32, B, u32::MAX));
+    two(asm, find, A64, A64);
+    two(asm, Code::Cmove_r32_rm32, A, B);
+}
+
 macro_rules! operations {
     ($($dst:literal $src:tt $scc:expr => |$asm:ident| { $($op:ident => $body:expr;)* })*) => {
         fn operation(op: Op) -> Option<Operation> {
@@ -119,8 +136,25 @@ operations! {
     2 [2, 0] Scc::Keep => |asm| {
         SMovB64 => { let _ = asm; };
     }
+    1 [1, 0] Scc::Keep => |asm| {
+        SSextI32I8 => two(asm, Code::Movsx_r32_rm8, A, Register::AL);
+        SSextI32I16 => two(asm, Code::Movsx_r32_rm16, A, Register::AX);
+        SFf1I32B32 => found(asm, Code::Bsf_r64_rm64);
+    }
+    1 [2, 0] Scc::Keep => |asm| {
+        SFf1I32B64 => found(asm, Code::Bsf_r64_rm64);
+    }
     1 [1, 0] Scc::NonZero => |asm| {
         SNotB32 => one(asm, Code::Not_rm32, A);
+        SBcnt1I32B32 => two(asm, Code::Popcnt_r32_rm32, A, A);
+        SAbsI32 => {
+            two(asm, Code::Mov_r32_rm32, B, A);
+            one(asm, Code::Neg_rm32, A);
+            two(asm, Code::Cmovs_r32_rm32, A, B);
+        };
+    }
+    1 [2, 0] Scc::NonZero => |asm| {
+        SBcnt1I32B64 => two(asm, Code::Popcnt_r64_rm64, A64, A64);
     }
     2 [2, 0] Scc::NonZero => |asm| {
         SNotB64 => one(asm, Code::Not_rm64, A64);
@@ -164,7 +198,30 @@ operations! {
     2 [2, 2] Scc::Keep => |asm| {
         SCselectB64 => { zero_unless_scc(asm); two(asm, Code::Cmove_r64_rm64, A64, B64) };
     }
+    1 [1, 1] Scc::Keep => |asm| {
+        SPackLlB32B16 => {
+            two(asm, Code::Movzx_r32_rm16, A, Register::AX);
+            asm.add(Instruction::with2(Code::Shl_rm32_imm8, B, 16u32));
+            two(asm, Code::Or_r32_rm32, A, B);
+        };
+        SPackLhB32B16 => {
+            two(asm, Code::Movzx_r32_rm16, A, Register::AX);
+            asm.add(Instruction::with2(Code::And_rm32_imm32, B, 0xffff_0000u32));
+            two(asm, Code::Or_r32_rm32, A, B);
+        };
+        SPackHhB32B16 => {
+            asm.add(Instruction::with2(Code::Shr_rm32_imm8, A, 16u32));
+            asm.add(Instruction::with2(Code::And_rm32_imm32, B, 0xffff_0000u32));
+            two(asm, Code::Or_r32_rm32, A, B);
+        };
+    }
     1 [1, 1] Scc::NonZero => |asm| {
+        SBfeU32 => field(asm, Code::Shr_rm64_CL);
+        SBfeI32 => {
+            two(asm, Code::Movsxd_r64_rm32, A64, A);
+            field(asm, Code::Sar_rm64_CL);
+            two(asm, Code::Mov_r32_rm32, A, A);
+        };
         SAndB32 => two(asm, Code::And_r32_rm32, A, B);
         SOrB32 => two(asm, Code::Or_r32_rm32, A, B);
         SXorB32 => two(asm, Code::Xor_r32_rm32, A, B);
@@ -188,6 +245,8 @@ operations! {
         SXnorB64 => { two(asm, Code::Xor_r64_rm64, A64, B64); one(asm, Code::Not_rm64, A64) };
     }
     2 [2, 1] Scc::NonZero => |asm| {
+        SBfeU64 => field(asm, Code::Shr_rm64_CL);
+        SBfeI64 => field(asm, Code::Sar_rm64_CL);
         SLshlB64 => two(asm, Code::Shl_rm64_CL, A64, Register::CL);
         SLshrB64 => two(asm, Code::Shr_rm64_CL, A64, Register::CL);
         SAshrI64 => two(asm, Code::Sar_rm64_CL, A64, Register::CL);
@@ -331,6 +390,19 @@ impl Scalar {
                     }
                     _ => return None,
                 });
+            }
+        }
+        let last_bit = match inst.op {
+            Op::SBfeU32 | Op::SBfeI32 => 31,
+            Op::SBfeU64 | Op::SBfeI64 => 63,
+            _ => 0,
+        };
+        if last_bit != 0 {
+            // Other lengths are rare, and so are fields that a register names.
+            let Some(Source::Constant(control)) = &mut sources[1] else { return None };
+            *control &= 0x7f_0000 | last_bit;
+            if !(1..64).contains(&(*control >> 16)) {
+                return None;
             }
         }
         Some(Scalar { operation, dst, sources })

@@ -34,12 +34,30 @@ struct Entry {
 /// Accesses of a region that are told apart.
 pub(super) const SITES: usize = 16;
 
+/// Accesses of handlers whose lanes' pages are kept apart.
+const ACCESSES: usize = 16;
+/// An access that was in other pages for so long is asked for once in as many times.
+const OTHERS: u32 = 64;
+
+/// The pages of an access's lanes when its handler last ran. In a loop they are often the same.
+#[derive(Clone)]
+struct Lanes {
+    /// As in [`Entry`], of each lane. No tag is zero.
+    tags: [u64; 64],
+    hosts: [*mut u8; 64],
+    /// How often the access was asked for since it was last in the same ones.
+    others: u32,
+}
+
+const NO_LANES: Lanes = Lanes { tags: [0; 64], hosts: [std::ptr::null_mut(); 64], others: 0 };
+
 /// No time is zero.
 const NOTHING: Entry = Entry { tag: 0, ptr: std::ptr::null_mut() };
 
 /// Pages that were translated since the gate was opened.
 pub(super) struct Cache {
     entries: Box<[Entry; ENTRIES]>,
+    lanes: Box<[Lanes; ACCESSES]>,
     /// When the gate was opened; in the tags, so that nothing need be emptied.
     time: u64,
     /// How often it was.
@@ -61,6 +79,9 @@ pub(super) struct Cache {
     /// Bytes that were stored past the caches.
     #[cfg(debug_assertions)]
     pub(super) passed: u64,
+    /// Sabotage: lanes are in the pages of the last time.
+    #[cfg(debug_assertions)]
+    pub(super) keeps_lanes: bool,
 }
 
 // SAFETY: the pointers are only used by the thread that holds the gate open; after a move they are
@@ -71,6 +92,7 @@ impl Cache {
     pub(super) fn new() -> Cache {
         Cache {
             entries: Box::new([NOTHING; ENTRIES]),
+            lanes: Box::new([NO_LANES; ACCESSES]),
             time: 1,
             openings: 1,
             moved: 0,
@@ -82,6 +104,8 @@ impl Cache {
             sites: [(0, 0); SITES],
             #[cfg(debug_assertions)]
             passed: 0,
+            #[cfg(debug_assertions)]
+            keeps_lanes: false,
         }
     }
 
@@ -145,6 +169,7 @@ impl Cache {
         self.time = (self.time + 1) % TIMES;
         if self.time == 0 {
             self.entries.fill(NOTHING);
+            self.lanes.fill(NO_LANES);
             self.time = 1;
         }
     }
@@ -171,11 +196,64 @@ impl Cache {
         Some(ptr.wrapping_add((va & (PAGE - 1)) as usize))
     }
 
+    /// Whether [`Cache::again`] and [`Cache::keep`] are worth their time. `access`: any number, the
+    /// same for each time.
+    #[inline(always)]
+    pub(super) fn may_stay(&mut self, access: usize) -> bool {
+        let others = &mut self.lanes[access % ACCESSES].others;
+        *others = others.wrapping_add(1);
+        *others < OTHERS || *others % OTHERS == 0
+    }
+
+    /// Host pointers of the bytes that an access's lanes reach, if each lane is in the page of the
+    /// last time. Other accesses may have the same number: the pages are compared.
+    #[inline(always)]
+    pub(super) fn again(
+        &mut self,
+        access: usize,
+        (vas, bytes): (&[u64], u64),
+        write: bool,
+        out: &mut [*mut u8; 64],
+    ) -> bool {
+        let mark = self.mark(write);
+        let lanes = &mut self.lanes[access % ACCESSES];
+        let mut differ = 0;
+        for (((va, tag), host), out) in vas.iter().zip(&lanes.tags).zip(&lanes.hosts).zip(out) {
+            // The last byte is in the same page, too.
+            let page = va & !(PAGE - 1);
+            differ |= (page | mark) ^ tag | (va.wrapping_add(bytes - 1) & !(PAGE - 1)) ^ page;
+            *out = host.wrapping_add((va % PAGE) as usize);
+        }
+        #[cfg(debug_assertions)]
+        if self.keeps_lanes && lanes.tags[0] != 0 {
+            differ = 0;
+        }
+        if differ == 0 {
+            lanes.others = 0;
+            self.wrote |= write;
+        }
+        differ == 0
+    }
+
+    /// Keeps a lane's page for [`Cache::again`].
+    #[inline(always)]
+    pub(super) fn keep(&mut self, access: usize, lane: usize, page: u64, host: *mut u8, write: bool) {
+        let tag = page | self.mark(write);
+        let lanes = &mut self.lanes[access % ACCESSES];
+        (lanes.tags[lane % 64], lanes.hosts[lane % 64]) = (tag, host);
+    }
+
+    /// The bits of a tag below the page's address.
+    #[inline(always)]
+    fn mark(&self, write: bool) -> u64 {
+        self.time << 1 | u64::from(write)
+    }
+
     /// Where a page is, and how it is marked.
     #[inline(always)]
     fn place(&self, va: u64, write: bool) -> (usize, u64) {
         let page = va & !(PAGE - 1);
-        let tag = page | self.time << 1 | u64::from(write);
+        let tag = page | self.mark(write);
         // Of any stride, the highest bits of such a product are spread evenly.
         let hash = (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros() + 1);
         (hash as usize % (ENTRIES / 2) + usize::from(write) * (ENTRIES / 2), tag)

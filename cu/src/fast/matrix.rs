@@ -232,20 +232,17 @@ unsafe fn double<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, c
 /// A handler, if the processor has AVX2: without it, they would hardly be faster than the reference
 /// engine.
 macro_rules! wide {
-    ($builder:expr, double $m:literal $k:literal $blocks:literal $kind:ident) => {
-        wide!(@ $builder, double $m $k $blocks $kind)
+    (512 $builder:expr, double $m:literal $k:literal $blocks:literal $kind:ident) => {
+        None
     };
-    ($builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
+    (512 $builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
         #[cfg(target_arch = "x86_64")]
         let wider = super::matrix512::handler::<$m, $k, $blocks, $kind>().filter(|_| $builder.avx512);
         #[cfg(not(target_arch = "x86_64"))]
         let wider: Option<Run> = None;
-        match wider {
-            Some(run) => run,
-            None => wide!(@ $builder, $body $m $k $blocks $kind),
-        }
+        wider
     }};
-    (@ $builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
+    ($builder:expr, $body:ident $m:literal $k:literal $blocks:literal $kind:ident) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,fma,f16c")]
@@ -263,15 +260,29 @@ macro_rules! wide {
     }};
 }
 
-/// The handler, registers of A and B, and of the result.
+/// What an operation has.
+struct Handlers {
+    run: Run,
+    /// For AVX-512, if D has no register in common with A and B, and all or none with C.
+    apart: Option<Run>,
+    /// Registers of A and of B, and of D.
+    words: usize,
+    results: usize,
+}
+
 macro_rules! shapes {
     ($($op:ident $body:ident $m:literal $k:literal $blocks:literal $kind:ident $bits:literal;)*) => {
-        fn shape(op: Op, builder: &Builder) -> Option<(Run, usize, usize)> {
+        fn handlers(op: Op, builder: &Builder) -> Option<Handlers> {
             Some(match op {
                 $(Op::$op => {
                     let words: usize = $k * $m * $blocks / 64 * $bits;
                     let results = $m * $m * $blocks / 64 * if $bits == 64 { 2 } else { 1 };
-                    (wide!(builder, $body $m $k $blocks $kind), words.div_ceil(32), results)
+                    Handlers {
+                        run: wide!(builder, $body $m $k $blocks $kind),
+                        apart: wide!(512 builder, $body $m $k $blocks $kind),
+                        words: words.div_ceil(32),
+                        results,
+                    }
                 })*
                 _ => return None,
             })
@@ -340,7 +351,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     if inst.mods != Mods::default() || !known {
         return None;
     }
-    let (run, words, results) = shape(inst.op, builder)?;
+    let Handlers { run, apart, words, results } = handlers(inst.op, builder)?;
     let mut step = place.step(run);
     for index in 0..2 {
         step.src[index] = Source::register(builder.layout.row(inst.src[index], words)? * ROW);
@@ -348,6 +359,11 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     let wide = matches!(inst.op, Op::VMfmaF64_16x16x4f64 | Op::VMfmaF64_4x4x4f64);
     sum_source(builder, inst.src[2], results, if wide { Kind::F64 } else { Kind::F32 }, &mut step)?;
     step.dst = builder.layout.row(inst.dst, results)? * ROW;
+    let [a, b, c] = step.src.map(|source| source.in_registers().unwrap_or(step.dst));
+    let differs = |first: usize, rows: usize| first + rows * ROW <= step.dst || step.dst + results * ROW <= first;
+    if differs(a, words) && differs(b, words) && (step.scalar[0] != 0 || c == step.dst || differs(c, results)) {
+        step.run = apart.unwrap_or(run);
+    }
     steps.push(step);
     Some(())
 }

@@ -9,19 +9,23 @@
 //! bfloat16 has products and sums that the host has exactly, unless they are denormal. All of them
 //! but the last are operands of the next sum, and a denormal operand leaves a flag in MXCSR. So
 //! nothing is looked at but that flag and the results.
+//!
+//! A tile whose results are the reference engine's is not stored, and that engine computes it
+//! behind all others. D has no register in common with A and B, and all or none with C.
 
 use super::avx2::Avx2;
 use super::elements::{element, Row, BF16, BF16_K, F16, F32, I8};
-use super::step::{Cx, Flow, Run, Step};
+use super::step::{Cx, Flow, Run, Step, ROW};
+use crate::reference::{Dense, Element, MatrixShape};
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
-/// MXCSR's exception flags, and that of a denormal operand.
+/// MXCSR's exception flags.
 const FLAGS: u32 = 0x3f;
-const DENORMAL: u32 = 1 << 1;
 
 /// Room for the elements of a source that are not as its rows have them.
-type Elements = MaybeUninit<[Row; 4]>;
+#[repr(align(64))]
+struct Elements(MaybeUninit<[Row; 4]>);
 
 /// Takes words of two elements apart, row by row: those of zmm17 are the first ones in zmm17 and
 /// the second ones in zmm18 behind `$split`. An element without an exponent becomes zero before.
@@ -61,7 +65,7 @@ macro_rules! unpack {
 /// The rows exist, and the processor has AVX-512 F and BW.
 #[inline(always)]
 unsafe fn elements<const KIND: u8>(rows: *const u32, in_lane: usize, room: &mut Elements) -> *const u32 {
-    let to = room.as_mut_ptr().cast::<Row>();
+    let to = room.0.as_mut_ptr().cast::<Row>();
     // SAFETY: the caller's; there is room for four rows.
     unsafe {
         match KIND {
@@ -240,16 +244,30 @@ macro_rules! flush {
     };
 }
 
-/// Classes of a result that is the reference engine's: NaNs, and with `exact` denormals.
+/// Looks for results that are the reference engine's: NaNs, and of bfloat16 also denormals, as well
+/// as a denormal operand. Of four sums, which are in two pairs.
 macro_rules! look {
-    (I8_2, $sum:literal) => { "" };
-    (I8_4, $sum:literal) => { "" };
-    (BF16, $sum:literal) => { look!(@ "0xa1", $sum) };
-    (BF16_K, $sum:literal) => { look!(@ "0xa1", $sum) };
-    (@ $classes:literal, $sum:literal) => {
-        concat!("vfpclassps k1, ", $sum, ", ", $classes, "\nkorw k2, k2, k1\n")
+    (I8_2, $($sum:literal)*) => { "" };
+    (I8_4, $($sum:literal)*) => { "" };
+    (BF16, $($sum:literal)*) => { concat!($(look!(@ $sum)),*) };
+    (BF16_K, $($sum:literal)*) => { concat!($(look!(@ $sum)),*) };
+    (@ $sum:literal) => {
+        concat!("vfpclassps k1, ", $sum, ", 0xa1\nkorw k2, k2, k1\n")
     };
-    ($kind:ident, $sum:literal) => { look!(@ "0x81", $sum) };
+    (@ $s0:literal $s1:literal) => {
+        concat!("vcmpunordps k1, ", $s0, ", ", $s1, "\nkorw k2, k2, k1\n")
+    };
+    ($kind:ident, $s0:literal $s1:literal $s2:literal $s3:literal) => {
+        concat!(look!(@ $s0 $s1), look!(@ $s2 $s3))
+    };
+}
+
+/// The flag of a denormal operand.
+macro_rules! flag {
+    (BF16) => { flag!(@) };
+    (BF16_K) => { flag!(@) };
+    (@) => { "stmxcsr [{word}]\ntest dword ptr [{word}], 2\njnz 3f\n" };
+    ($kind:ident) => { "" };
 }
 
 /// Sums of a tile's columns: taken, and put.
@@ -284,10 +302,6 @@ macro_rules! sums {
     };
     (put $kind:ident, $at:literal, $s0:literal $s1:literal $s2:literal $s3:literal) => {
         concat!(
-            look!($kind, $s0),
-            look!($kind, $s1),
-            look!($kind, $s2),
-            look!($kind, $s3),
             "vmovups [{d} + ",
             $at,
             "], ",
@@ -312,10 +326,12 @@ macro_rules! sums {
     };
 }
 
-/// Computes a tile; `$bad` is not 0 if a result is the reference engine's.
+/// Computes a tile. `$bad` stays 1 if a result is the reference engine's, and nothing is stored.
 macro_rules! tile {
-    ($tile:ident, $bad:ident, $take:expr, $rows:expr, $put:expr) => {
+    ($tile:ident, $bad:ident, $take:expr, $rows:expr, $look:expr, $put:expr) => {{
+        let mut word = 0u32;
         asm!(
+            "/* {word}: room for MXCSR, where it is looked at */",
             $take,
             "kxorw k2, k2, k2",
             "2:",
@@ -324,8 +340,12 @@ macro_rules! tile {
             "add {b}, {lanes}",
             "sub {groups}, 1",
             "jnz 2b",
+            $look,
+            "kortestw k2, k2",
+            "jnz 3f",
             $put,
-            "kmovw {bad:e}, k2",
+            "xor {bad:e}, {bad:e}",
+            "3:",
             a = inout(reg) $tile.a => _,
             b = inout(reg) $tile.b => _,
             c = in(reg) $tile.c,
@@ -334,7 +354,8 @@ macro_rules! tile {
             lanes = in(reg) $tile.lanes,
             groups = inout(reg) $tile.groups => _,
             d = in(reg) $tile.d,
-            bad = lateout(reg) $bad,
+            bad = inout(reg) $bad,
+            word = in(reg) &raw mut word,
             out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
             out("zmm4") _, out("zmm5") _, out("zmm6") _,
             out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
@@ -344,7 +365,7 @@ macro_rules! tile {
             out("k1") _, out("k2") _,
             options(nostack)
         )
-    };
+    }};
 }
 
 /// Tiles of a kind.
@@ -356,7 +377,7 @@ macro_rules! tiles {
         /// The processor has AVX-512 F and DQ, and VNNI for bytes. The tile's rows exist.
         #[inline(always)]
         unsafe fn $name<const M: usize>(tile: &Tile) -> bool {
-            let bad: u32;
+            let mut bad = 1u32;
             // SAFETY: the caller's: it reads the rows that the tile names, and writes `d`'s.
             unsafe {
                 if M == 32 {
@@ -375,6 +396,11 @@ macro_rules! tiles {
                             row!($kind, 3, "zmm19", "zmm23"),
                         ),
                         concat!(
+                            look!($kind, "zmm16" "zmm17" "zmm18" "zmm19"),
+                            look!($kind, "zmm20" "zmm21" "zmm22" "zmm23"),
+                            flag!($kind),
+                        ),
+                        concat!(
                             sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19"),
                             sums!(put $kind, "64", "zmm20" "zmm21" "zmm22" "zmm23"),
                         )
@@ -387,6 +413,7 @@ macro_rules! tiles {
                             vectors!($kind, first),
                             row!($kind, 0, "zmm16"), row!($kind, 1, "zmm17"), row!($kind, 2, "zmm18"), row!($kind, 3, "zmm19"),
                         ),
+                        concat!(look!($kind, "zmm16" "zmm17" "zmm18" "zmm19"), flag!($kind)),
                         sums!(put $kind, "0", "zmm16" "zmm17" "zmm18" "zmm19")
                     );
                 }
@@ -419,14 +446,6 @@ unsafe fn clear_flags() {
     }
 }
 
-/// Whether an operand was denormal since then.
-unsafe fn met_denormal() -> bool {
-    let mut word = 0u32;
-    // SAFETY: the word is there.
-    unsafe { asm!("stmxcsr [{at}]", at = in(reg) &raw mut word, options(nostack)) };
-    word & DENORMAL != 0
-}
-
 /// `BLOCKS` products of `M` rows and columns, sums of `K`.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIND: u8>(
@@ -436,20 +455,20 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
     // Of bytes, two elements are one.
     let (depth, in_lane) = if KIND == I8 { (K / 2, K * M * BLOCKS / 128) } else { (K, K * M * BLOCKS / 64) };
     let results = M * M / 64;
-    // SAFETY: the step's rows exist, and the processor has what the handler was chosen for. All of
-    // `out` is written before it is read: four rows of each tile.
+    // Tiles that are the reference engine's.
+    let mut left = 0u32;
+    // SAFETY: the step's rows exist, and the processor has what the handler was chosen for.
     unsafe {
         let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        let (mut room_a, mut room_b) = (Elements::uninit(), Elements::uninit());
-        let a = elements::<KIND>(sources[0], in_lane, &mut room_a);
-        let b = elements::<KIND>(sources[1], in_lane, &mut room_b);
+        let mut room = [const { Elements(MaybeUninit::uninit()) }; 2];
+        let [room_a, room_b] = &mut room;
+        let a = elements::<KIND>(sources[0], in_lane, room_a);
+        let b = elements::<KIND>(sources[1], in_lane, room_b);
         let constant = [step.imm as u32; 32];
-        let mut out = MaybeUninit::<[Row; 32]>::uninit();
-        let to = out.as_mut_ptr().cast::<u32>();
+        let to = cx.row_mut(step.dst);
         if KIND == BF16 || KIND == BF16_K {
             clear_flags();
         }
-        let mut bad = false;
         for block in 0..BLOCKS {
             for rows in 0..M / 4 {
                 // Lanes have columns first, then every other four rows.
@@ -465,7 +484,7 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
                     stride,
                     d: to.add(at),
                 };
-                bad |= match KIND {
+                let bad = match KIND {
                     F32 => singles::<M>(&tile),
                     F16 => halves::<M>(&tile),
                     BF16 => brains::<M>(&tile),
@@ -473,14 +492,39 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
                     _ if in_lane == 2 => bytes::<M>(&tile),
                     _ => byte_fours::<M>(&tile),
                 };
+                if bad {
+                    left |= 1 << (M / 4 * block + rows);
+                    clear_flags();
+                }
             }
         }
-        if bad || (KIND == BF16 || KIND == BF16_K) && met_denormal() {
-            return step.slow(cx);
-        }
-        std::ptr::copy_nonoverlapping(to, cx.row_mut(step.dst), 64 * results * BLOCKS);
+    }
+    if left != 0 {
+        refer::<M, K, BLOCKS, KIND>(step, cx, left);
     }
     step.done(cx)
+}
+
+/// Has the reference engine compute the tiles whose bits are set.
+#[cold]
+fn refer<const M: usize, const K: usize, const BLOCKS: usize, const KIND: u8>(step: &Step, cx: &mut Cx, tiles: u32) {
+    #[cfg(debug_assertions)]
+    if step.loses_tiles {
+        return;
+    }
+    let element = match KIND {
+        F32 => Element::F32,
+        F16 => Element::F16,
+        BF16 => Element::Bf16,
+        BF16_K => Element::Bf16K,
+        _ => Element::I8,
+    };
+    let shape = MatrixShape { m: M, k: K, blocks: BLOCKS, a: element, b: element, sparse: false };
+    let row = |source: usize| step.src[source].in_registers().unwrap_or(0) / ROW;
+    let c = if step.scalar[0] != 0 { Err(step.imm as u32) } else { Ok(row(2)) };
+    let dense = Dense { shape, a: row(0), b: row(1), c, d: step.dst / ROW };
+    dense.part(cx.wave, |row, block| tiles >> (M / 4 * block + row / 4) & 1 != 0);
+    cx.refresh();
 }
 
 /// The handler of a shape, for processors with AVX-512 F, BW, DQ and VNNI.

@@ -406,6 +406,10 @@ impl Engine {
     /// value is the operation's number in [`Op::ALL`]. With [`Switch::Chain`] the last source of a
     /// chain is the first, and the first of a sum of 64 bits is the second.
     pub fn sabotage(&mut self, switches: Switches) {
+        #[cfg(debug_assertions)]
+        {
+            self.cache.keeps_lanes = switches.has(Switch::KeptLanes);
+        }
         self.blocks.sabotage = switches;
     }
 

@@ -182,6 +182,9 @@ pub(super) struct Step {
     /// It has no handler: the reference engine executes its instruction. (A function's address says
     /// nothing of that, since a compiler may make several copies of a function.)
     pub(super) is_left: bool,
+    /// Sabotage: a matrix operation leaves out what is the reference engine's.
+    #[cfg(debug_assertions)]
+    pub(super) loses_tiles: bool,
     /// The operands of the chain that begins here, for how many steps, and the step behind them.
     pub(super) chain: *const Operands,
     pub(super) links: u32,
@@ -455,6 +458,8 @@ impl Place {
             half: None,
             past: false,
             is_left: false,
+            #[cfg(debug_assertions)]
+            loses_tiles: false,
             chain: std::ptr::null(),
             links: 0,
             behind: std::ptr::null(),

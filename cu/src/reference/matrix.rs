@@ -169,6 +169,11 @@ impl Shape {
         self.m * self.m * self.blocks / 64
     }
 
+    /// Registers of D.
+    const fn result_words(&self) -> usize {
+        self.results() * if matches!(self.a, Element::F64) { 2 } else { 1 }
+    }
+
     const fn words(elements: usize, element: Element) -> usize {
         (elements * element.bits()).div_ceil(32)
     }
@@ -243,57 +248,13 @@ pub(crate) fn execute(inst: &Inst, wave: &mut Wave, group: &Group) -> Option<Res
 }
 
 fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit> {
-    let [a, b, c] = inst.src;
-    let double = shape.a == Element::F64;
-    let result_words = shape.results() * if double { 2 } else { 1 };
-    let a = Source::read(wave, group, a, Shape::words(shape.in_lane_of_a(), shape.a), double)?;
-    let b = Source::read(wave, group, b, Shape::words(shape.in_lane(), shape.b), double)?;
-    let (c, index) = if shape.sparse { (inst.dst, Some(Source::read(wave, group, c, 1, false)?)) } else { (c, None) };
-    let c = Source::read(wave, group, c, result_words, double)?;
-    let dst = row(wave, inst.dst, u16::try_from(result_words).unwrap_or(u16::MAX))?;
-    let sum = Sum::new(wave.target, shape);
-    // CDNA3's double precision has negations where the others permute.
-    // NEW TARGET: whether double precision has negations
-    let negates = double && wave.target == Target::Gfx942;
-    let mods = inst.mods;
-    let mut out: Few<Row> = Few::filled(Row::ZERO, result_words);
-    for at_lane in 0..64 {
+    let product = Product::read(shape, inst, wave, group)?;
+    let words = shape.result_words();
+    let dst = row(wave, inst.dst, u16::try_from(words).unwrap_or(u16::MAX))?;
+    let mut out: Few<Row> = Few::filled(Row::ZERO, words);
+    for lane in 0..64 {
         for at in 0..shape.results() {
-            let (i, j, block) = shape.place(at_lane, at);
-            let width = 1 << mods.cbsz.min(4);
-            let a_block = if double || shape.sparse || width == 1 {
-                block
-            } else {
-                ((block & !(width - 1)) + usize::from(mods.abid)) & (shape.blocks - 1)
-            };
-            let mut terms: Few<(u64, u64)> = Few::new();
-            for k in 0..if shape.sparse { shape.k / 2 } else { shape.k } {
-                let (a_bits, k) = match &index {
-                    None => {
-                        let (lane, n) = shape.source(i, k, a_block);
-                        (a.element(lane, n, shape.a.bits()), k)
-                    }
-                    Some(index) => sparse_element(shape, &a, index, mods, i, k),
-                };
-                let (lane, n) = shape.source(j, k, block);
-                let lane = if negates { lane } else { permuted(mods.blgp, lane) };
-                terms.push((a_bits, b.element(lane, n, shape.b.bits())));
-            }
-            let c_bits = c.element(at_lane, at, if double { 64 } else { 32 });
-            let negate = |n: u8| negates && mods.blgp >> n & 1 == 1;
-            for (a, b) in terms.iter_mut() {
-                *a ^= if negate(0) { F64.sign_bit() } else { 0 };
-                *b ^= if negate(1) { F64.sign_bit() } else { 0 };
-            }
-            let c_bits = c_bits ^ if negate(2) { F64.sign_bit() } else { 0 };
-            let result = sum.of(&terms, c_bits);
-            let first = if double { 2 * at } else { at };
-            for (n, word) in [low32(result), low32(result >> 32)].into_iter().enumerate().take(1 + usize::from(double))
-            {
-                if let Some(slot) = out.get_mut(first + n).and_then(|row| row.0.get_mut(at_lane)) {
-                    *slot = word;
-                }
-            }
+            product.put(lane, at, &mut out);
         }
     }
     for (n, &row) in out.iter().enumerate() {
@@ -302,6 +263,122 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// A dense matrix operation without modifiers, by its rows of registers.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct Dense {
+    pub(crate) shape: Shape,
+    /// The first rows of A, B and D.
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    pub(crate) d: usize,
+    /// C's first row, or its value in all lanes.
+    pub(crate) c: Result<usize, u32>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Dense {
+    /// Computes the results in some rows and blocks of D, which has no register in common with A
+    /// and B. All other results stay as they are.
+    #[cold]
+    pub(crate) fn part(&self, wave: &mut Wave, is_wanted: impl Fn(usize, usize) -> bool) {
+        let shape = &self.shape;
+        let rows =
+            |first: usize, words: usize| Source { rows: (first..first + words).map(|at| whole(wave, at)).collect() };
+        let words = Shape::words(shape.in_lane(), shape.a);
+        let product = Product {
+            shape,
+            mods: Mods::default(),
+            a: rows(self.a, words),
+            b: rows(self.b, words),
+            c: match self.c {
+                Ok(first) => rows(first, shape.result_words()),
+                Err(value) => Source { rows: Few::filled(Row([value; 64]), shape.result_words()) },
+            },
+            index: None,
+            sum: Sum::new(wave.target, shape),
+            negates: false,
+        };
+        let Some(out) = wave.rows.get_mut(self.d..self.d + shape.result_words()) else { return };
+        for lane in 0..64 {
+            for at in 0..shape.results() {
+                let (row, _, block) = shape.place(lane, at);
+                if is_wanted(row, block) {
+                    product.put(lane, at, out);
+                }
+            }
+        }
+    }
+}
+
+/// An instruction's operands.
+struct Product<'a> {
+    shape: &'a Shape,
+    mods: Mods,
+    a: Source,
+    b: Source,
+    c: Source,
+    /// Which elements a sparse row has.
+    index: Option<Source>,
+    sum: Sum,
+    /// CDNA3's double precision has negations where the others permute.
+    negates: bool,
+}
+
+impl Product<'_> {
+    fn read<'a>(shape: &'a Shape, inst: &Inst, wave: &Wave, group: &Group) -> Result<Product<'a>, Exit> {
+        let [a, b, c] = inst.src;
+        let double = shape.a == Element::F64;
+        let a = Source::read(wave, group, a, Shape::words(shape.in_lane_of_a(), shape.a), double)?;
+        let b = Source::read(wave, group, b, Shape::words(shape.in_lane(), shape.b), double)?;
+        let (c, index) =
+            if shape.sparse { (inst.dst, Some(Source::read(wave, group, c, 1, false)?)) } else { (c, None) };
+        let c = Source::read(wave, group, c, shape.result_words(), double)?;
+        // NEW TARGET: whether double precision has negations
+        let negates = double && wave.target == Target::Gfx942;
+        Ok(Product { shape, mods: inst.mods, a, b, c, index, sum: Sum::new(wave.target, shape), negates })
+    }
+
+    /// Computes result `at` of a lane, and puts it among all results.
+    fn put(&self, at_lane: usize, at: usize, out: &mut [Row]) {
+        let Product { shape, mods, negates, .. } = *self;
+        let double = shape.a == Element::F64;
+        let (i, j, block) = shape.place(at_lane, at);
+        let width = 1 << mods.cbsz.min(4);
+        let a_block = if double || shape.sparse || width == 1 {
+            block
+        } else {
+            ((block & !(width - 1)) + usize::from(mods.abid)) & (shape.blocks - 1)
+        };
+        let mut terms: Few<(u64, u64)> = Few::new();
+        for k in 0..if shape.sparse { shape.k / 2 } else { shape.k } {
+            let (a_bits, k) = match &self.index {
+                None => {
+                    let (lane, n) = shape.source(i, k, a_block);
+                    (self.a.element(lane, n, shape.a.bits()), k)
+                }
+                Some(index) => sparse_element(shape, &self.a, index, mods, i, k),
+            };
+            let (lane, n) = shape.source(j, k, block);
+            let lane = if negates { lane } else { permuted(mods.blgp, lane) };
+            terms.push((a_bits, self.b.element(lane, n, shape.b.bits())));
+        }
+        let c_bits = self.c.element(at_lane, at, if double { 64 } else { 32 });
+        let negate = |n: u8| negates && mods.blgp >> n & 1 == 1;
+        for (a, b) in terms.iter_mut() {
+            *a ^= if negate(0) { F64.sign_bit() } else { 0 };
+            *b ^= if negate(1) { F64.sign_bit() } else { 0 };
+        }
+        let c_bits = c_bits ^ if negate(2) { F64.sign_bit() } else { 0 };
+        let result = self.sum.of(&terms, c_bits);
+        let first = if double { 2 * at } else { at };
+        for (n, word) in [low32(result), low32(result >> 32)].into_iter().enumerate().take(1 + usize::from(double)) {
+            if let Some(slot) = out.get_mut(first + n).and_then(|row| row.0.get_mut(at_lane)) {
+                *slot = word;
+            }
+        }
+    }
 }
 
 /// Element `k` of a sparse row, and its index in the dense row.

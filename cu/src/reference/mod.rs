@@ -63,6 +63,8 @@ use vkfd_isa::{decode_as_hardware, Format, Inst, Op, MAX_WORDS};
 
 pub(crate) use carry::{div_scale32, div_scale64};
 pub(crate) use kind::Kind;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use matrix::Dense;
 pub(crate) use matrix::{shape as matrix_shape, Element, Shape as MatrixShape};
 pub(crate) use operand::uniform;
 pub(crate) use transcendental::{cosine, sine};

@@ -15,6 +15,7 @@ mod support;
 mod emitted;
 mod special;
 mod start;
+mod tiles;
 mod words;
 
 use start::start;

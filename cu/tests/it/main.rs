@@ -11,6 +11,7 @@ mod division;
 mod eight_bits;
 mod fidelity;
 mod flow;
+mod lanes;
 mod lockstep;
 mod matrix;
 mod memory;

@@ -152,14 +152,17 @@ fn scalar(numbers: &mut Numbers) -> Vec<u32> {
     };
     let dst = 4 + numbers.below(3) as u32;
     let first = if numbers.below(8) == 0 { 255 } else { source(numbers) };
-    let second = source(numbers);
+    // A field's first bit and its length are a literal, mostly.
+    let is_field = numbers.below(8) == 0;
+    let second = if is_field { 255 } else { source(numbers) };
     let word = match numbers.below(5) {
         0 | 1 => 0b10 << 30 | (numbers.below(96) as u32) << 23 | dst << 16 | second << 8 | first,
         2 => 0b1_0111_1101 << 23 | dst << 16 | (numbers.below(64) as u32) << 8 | first,
         3 => 0b1_0111_1110 << 23 | (numbers.below(32) as u32) << 16 | second << 8 | first,
         _ => 0b1011 << 28 | (numbers.below(16) as u32) << 23 | dst << 16 | numbers.below(1 << 16) as u32,
     };
-    vec![word, value(numbers)]
+    let field = numbers.below(64) as u32 | (numbers.below(70) as u32) << 16;
+    vec![word, if is_field { field } else { value(numbers) }]
 }
 
 /// s_load of one or two words from s[2:3], to s4 and on.
@@ -223,7 +226,7 @@ const PLAIN: [Format; 10] = [
 /// Whether a program may have it: what is translated, and now and then something else that is
 /// harmless.
 fn fits(inst: &Inst, numbers: &mut Numbers, pure: bool) -> bool {
-    let harmless = matches!(inst.op, Op::VBfrevB32 | Op::VMadU32U24 | Op::VSadU32 | Op::SBcnt1I32B32 | Op::VFfbhU32);
+    let harmless = matches!(inst.op, Op::VBfrevB32 | Op::VMadU32U24 | Op::VSadU32 | Op::SBrevB32 | Op::VFfbhU32);
     // Beside fused operations they are for one MODE only.
     let unfused = matches!(inst.op, Op::VMacF32 | Op::VMadF32 | Op::VMadmkF32 | Op::VMadakF32);
     PLAIN.contains(&inst.format)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The GPU clock.
 
+use std::time::Duration;
+
 /// Ticks per second of [`clock`].
 pub const CLOCK_HZ: u64 = 100_000_000;
 
@@ -21,6 +23,11 @@ pub fn cycles(mhz: u32) -> u64 {
 pub(crate) fn nanoseconds() -> u64 {
     let (seconds, nanoseconds) = now();
     seconds * 1_000_000_000 + nanoseconds
+}
+
+/// The time since then, by [`nanoseconds`].
+pub(crate) fn since(then: u64) -> Duration {
+    Duration::from_nanos(nanoseconds().saturating_sub(then))
 }
 
 /// CLOCK_MONOTONIC, in seconds and nanoseconds.

@@ -13,6 +13,7 @@ use crate::kernels::hsa_queue::HsaQueue;
 use crate::kernels::symbol;
 use crate::kernels::worker;
 use crate::state::access::Port;
+use crate::state::busy::Running;
 use crate::state::config::Checking;
 use crate::state::pool::{Failed, Failure};
 use crate::state::profile::{mnemonic, KernelId};
@@ -20,7 +21,6 @@ use crate::state::shared::Shared;
 use crate::state::tally::Tally;
 use crate::state::timeline::{Record, Span};
 use std::sync::Arc;
-use std::time::Instant;
 use vkfd_cu::check::{self, Watch};
 use vkfd_cu::launch::{Cause, Descriptor, Launch, LaunchError, Program, Schedule, Sizes, DESCRIPTOR_BYTES};
 use vkfd_cu::{Apertures, Refusal};
@@ -235,16 +235,13 @@ impl Compute {
         }
         let launch = shortened(port, launch);
         let Program { entry, target, .. } = launch.program;
-        let (begun, at) = (Instant::now(), port.timed());
+        let at = port.timed();
         let shared = port.shared.clone();
         let control = port.control.clone();
         // The GPU's time is never less than a VMID's.
-        let running = shared.busy.begin();
-        let own = shared.vmid_of(&control).busy.begin();
-        let (result, tally) = worker::run(port, &mut self.engine, launch, begun);
-        drop(own);
-        drop(running);
-        let took = begun.elapsed();
+        let running = Running::begin(&shared.busy, &shared.vmid_of(&control).busy);
+        let (result, tally) = worker::run(port, &mut self.engine, launch, running.begun());
+        let took = running.end();
         count(&port.shared.counters.kernels, 1);
         let result = result.or_else(|failed| {
             if let Failure::Wave(Cause::Refused(Refusal::Unsupported(op))) = failed.failure {

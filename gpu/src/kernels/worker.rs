@@ -6,6 +6,7 @@
 //! launches wake nobody, and large ones use all processors. With one thread there are no workers,
 //! and a queue runs its groups in a fixed order.
 
+use crate::base::clock;
 use crate::base::lock::lock;
 use crate::base::queue_error::Stop;
 use crate::base::signal_mask::SignalMask;
@@ -193,8 +194,8 @@ impl Drop for Listed<'_> {
 }
 
 /// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns
-/// when no thread has any of it.
-pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: Instant) -> (Result<(), Failed>, Tally) {
+/// when no thread has any of it. `begun`: when it began, by [`clock::nanoseconds`].
+pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: u64) -> (Result<(), Failed>, Tally) {
     let shared = port.shared.clone();
     let lone = shared.sabotage.has(Switch::LoneLaunches);
     let residency = if lone { Arc::default() } else { shared.residency.clone() };
@@ -237,7 +238,7 @@ pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: I
                 now.awaited = false;
             }
         }
-        if !alone && begun.elapsed() > ALONE && job.dispatch.idle_groups() > 1 {
+        if !alone && clock::since(begun) > ALONE && job.dispatch.idle_groups() > 1 {
             alone = true;
             shared.pool.publish(&job, |number| start(&shared, number));
         }

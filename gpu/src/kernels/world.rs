@@ -62,8 +62,8 @@ impl<'a> Surroundings<'a> {
             lost: (0, 0),
             halt: None,
             tally: Tally::default(),
-            inexact: Counts::new(Op::ALL[0]),
-            detours: Counts::new((Op::ALL[0], Detour::NoHandler)),
+            inexact: Counts::new(),
+            detours: Counts::new(),
             written: false,
         }
     }

@@ -9,8 +9,10 @@
 
 use crate::base::clock;
 use crate::base::lock::lock;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// How much a GPU has worked since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,15 +37,34 @@ struct State {
 pub(crate) struct Busy(Mutex<State>);
 
 /// A kernel, as long as it is on the GPU.
-pub(crate) struct Running<'a>(&'a Busy);
+pub(crate) struct Running<'a> {
+    all: [&'a Busy; 2],
+    begun: u64,
+}
 
-impl Busy {
-    /// A kernel begins.
-    pub(crate) fn begin(&self) -> Running<'_> {
-        self.begin_at(clock::nanoseconds());
-        Running(self)
+impl<'a> Running<'a> {
+    /// A kernel of an address space begins. For a GPU and an address space the clock is read once.
+    pub(crate) fn begin(gpu: &'a Busy, space: &'a Busy) -> Running<'a> {
+        let running = Running { all: [gpu, space], begun: clock::nanoseconds() };
+        running.all.iter().for_each(|busy| busy.begin_at(running.begun));
+        running
     }
 
+    /// When it began, by [`clock::nanoseconds`].
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// It ends: how long it took.
+    pub(crate) fn end(self) -> Duration {
+        let Running { all, begun } = *ManuallyDrop::new(self);
+        let now = clock::nanoseconds();
+        all.iter().for_each(|busy| busy.end_at(now));
+        Duration::from_nanos(now.saturating_sub(begun))
+    }
+}
+
+impl Busy {
     /// The work until now.
     pub(crate) fn work(&self) -> Work {
         self.work_at(clock::nanoseconds())
@@ -75,7 +96,8 @@ impl Busy {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.end_at(clock::nanoseconds());
+        let now = clock::nanoseconds();
+        self.all.iter().for_each(|busy| busy.end_at(now));
     }
 }
 
@@ -118,11 +140,15 @@ mod tests {
 
     #[test]
     fn a_kernel_ends_with_its_guard() {
-        let busy = Busy::default();
-        let running = busy.begin();
-        assert!(busy.work().now);
-        drop(running);
-        let first = busy.work();
-        assert_eq!((first.now, busy.work()), (false, first));
+        let (busy, own) = (Busy::default(), Busy::default());
+        for ends in [false, true] {
+            let running = Running::begin(&busy, &own);
+            assert!(busy.work().now && own.work().now);
+            let took = ends.then(|| running.end());
+            let first = busy.work();
+            assert_eq!((first.now, busy.work()), (false, first));
+            assert_eq!(first, own.work());
+            assert!(took.is_none_or(|took| took.as_nanos() <= first.nanoseconds.into()));
+        }
     }
 }

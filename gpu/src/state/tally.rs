@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What threads that run a kernel have counted.
 
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use vkfd_cu::Detour;
 use vkfd_isa::Op;
@@ -10,40 +11,34 @@ use vkfd_isa::Op;
 const COUNTED: usize = 128;
 
 /// Counts by key, without allocation.
-pub(crate) struct Counts<K> {
-    counts: [(K, u64); COUNTED],
-    /// The first so many are in use.
-    used: usize,
-}
+pub(crate) struct Counts<K>(SmallVec<[(K, u64); COUNTED]>);
 
 impl<K: Copy + Ord> Counts<K> {
-    /// None yet; `any` is a key.
-    pub(crate) fn new(any: K) -> Counts<K> {
-        Counts { counts: [(any, 0); COUNTED], used: 0 }
+    /// None yet.
+    pub(crate) fn new() -> Counts<K> {
+        Counts(SmallVec::new())
     }
 
     /// Counts a key once more.
     pub(crate) fn add(&mut self, key: K) {
-        let (known, rest) = self.counts.split_at_mut(self.used);
-        match (known.iter_mut().find(|(known, _)| *known == key), rest.first_mut()) {
-            (Some((_, times)), _) => *times += 1,
-            (None, Some(free)) => {
-                *free = (key, 1);
-                self.used += 1;
-            }
-            (None, None) => debug_assert!(false, "an access ends before there are so many"),
+        if let Some((_, times)) = self.0.iter_mut().find(|(known, _)| *known == key) {
+            *times += 1;
+        } else if self.0.len() < COUNTED {
+            self.0.push((key, 1));
+        } else {
+            debug_assert!(false, "an access ends before there are so many");
         }
     }
 
     /// The access is to end.
     pub(crate) fn is_half_full(&self) -> bool {
-        self.used >= COUNTED / 2
+        self.0.len() >= COUNTED / 2
     }
 
     /// Adds all to a map, which allocates, and begins anew.
     pub(crate) fn move_to(&mut self, sums: &mut BTreeMap<K, u64>) {
-        for (key, times) in self.counts.iter().take(std::mem::take(&mut self.used)) {
-            *sums.entry(*key).or_insert(0) += times;
+        for (key, times) in self.0.drain(..) {
+            *sums.entry(key).or_insert(0) += times;
         }
     }
 }
@@ -87,7 +82,7 @@ mod tests {
 
     #[test]
     fn counts_are_added_once() {
-        let (mut counts, mut sums) = (Counts::new('a'), BTreeMap::from([('b', 1)]));
+        let (mut counts, mut sums) = (Counts::new(), BTreeMap::from([('b', 1)]));
         "abab".chars().for_each(|key| counts.add(key));
         for _ in 0..2 {
             counts.move_to(&mut sums);

@@ -15,6 +15,7 @@ use crate::stubs::Host;
 use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
+use smallvec::SmallVec;
 use vkfd_sabotage::{Switch, Switches};
 
 type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
@@ -22,8 +23,8 @@ type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
 /// So often strips are written again until their registers suffice.
 const ATTEMPTS: usize = 5;
 
-/// Copying all scalar registers takes as long as copying so many singly.
-const FEW: usize = 16;
+/// Scalar registers that are copied at a time.
+const SCALARS: usize = 16;
 
 /// A part of a tail.
 enum Stage {
@@ -65,6 +66,8 @@ pub(super) struct Pass {
     may_miss: bool,
     /// Scalar registers that it writes before its tail: they are put back when it misses.
     numbers: Box<[u8]>,
+    /// The groups of [`SCALARS`] that have them.
+    groups: SmallVec<[u8; 4]>,
     /// Bytes of memory that a lane loads and stores in a round.
     lane_bytes: u32,
     /// Rows that it writes: strips with accesses keep them, unless nobody reads them again.
@@ -132,6 +135,7 @@ impl Pass {
         let masks = segment.vectors().filter_map(|vector| vector.out);
         let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
         let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
+        let groups = (0..8u8).filter(|group| written >> (16 * group) & 0xffff != 0).collect();
         let tail = tail(segment, registers, host, arena, sabotage)?;
         Ok(Pass {
             slice,
@@ -142,6 +146,7 @@ impl Pass {
             all: u64::MAX >> (64 - registers.lanes()),
             may_miss: has_loads || has_accesses,
             numbers,
+            groups,
             lane_bytes,
             rows,
             width: host.width,
@@ -227,13 +232,11 @@ impl Pass {
         mut limit: u32,
     ) -> Option<(u32, bool)> {
         let scc = context.scc;
-        if self.may_miss && self.numbers.len() > FEW {
-            // SAFETY: the wave has all scalar registers.
-            context.kept_scalars = unsafe { scalars.cast::<[u32; 128]>().read() };
-        } else if self.may_miss {
-            for &n in &self.numbers {
-                // SAFETY: as above.
-                context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read() };
+        if self.may_miss {
+            for &group in &self.groups {
+                let at = usize::from(group % 8);
+                // SAFETY: the wave has all scalar registers.
+                context.kept_scalars[at] = unsafe { scalars.cast::<[u32; SCALARS]>().add(at).read() };
             }
         }
         loop {
@@ -260,7 +263,7 @@ impl Pass {
             }
             for &n in &self.numbers {
                 // SAFETY: as above.
-                unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
+                unsafe { scalars.add(n.into()).write(context.kept_scalars.as_flattened()[usize::from(n)]) };
             }
             context.scc = scc;
             if limit == 0 {

@@ -150,14 +150,17 @@ impl Addresses {
     #[inline(always)]
     pub(super) fn pointers(
         &self,
+        step: &Step,
         cx: &mut Cx,
         exec: u64,
         bytes: u64,
-        write: bool,
-        flat: bool,
+        (flat, write): (bool, bool),
         out: &mut [*mut u8; 64],
     ) -> Option<usize> {
-        // All lanes in one page: one translation.
+        // The step's number among all: steps lie one behind the other.
+        let access = (&raw const *step).addr() / size_of::<Step>();
+        let mut stays = false;
+        // All lanes in one page: one translation. Or each in the page of the last time.
         if exec == cx.all {
             let lanes = if exec == LOW { 32 } else { 64 };
             let mut vas = [0u64; 64];
@@ -179,6 +182,10 @@ impl Addresses {
                 }
                 return Some(lanes);
             }
+            stays = !flat && cx.cache.may_stay(access);
+            if stays && cx.cache.again(access, (&vas[..lanes], bytes), write, out) {
+                return Some(lanes);
+            }
         }
         let (mut count, mut last, mut host) = (0, u64::MAX, std::ptr::null_mut::<u8>());
         let mut rest = exec;
@@ -195,6 +202,9 @@ impl Addresses {
             if page != last {
                 host = cx.cache.page(cx.world, page, write)?;
                 last = page;
+            }
+            if stays {
+                cx.cache.keep(access, lane, page, host, write);
             }
             if va - page + bytes > PAGE {
                 return None;

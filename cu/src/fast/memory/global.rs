@@ -187,7 +187,7 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
             Shape::Runs => load_runs::<S, N>(step, cx, &addresses, data),
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
-                let count = addresses.pointers(cx, exec, 4 * N as u64, false, FLAT, &mut pointers);
+                let count = addresses.pointers(step, cx, exec, 4 * N as u64, (FLAT, false), &mut pointers);
                 if exec != cx.all || count.is_none() {
                     data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
                 }
@@ -448,7 +448,7 @@ pub(super) unsafe fn store_to<S: Simd, const N: usize, const FLAT: bool>(
             return step.done(cx);
         }
         let mut pointers = [std::ptr::null_mut(); 64];
-        let found = addresses.pointers(cx, exec, 4 * N as u64, true, FLAT, &mut pointers);
+        let found = addresses.pointers(step, cx, exec, 4 * N as u64, (FLAT, true), &mut pointers);
         let mut data = [[0u32; N]; 64];
         let mut rest = exec;
         for slot in data.iter_mut().take(exec.count_ones() as usize) {
@@ -494,7 +494,7 @@ unsafe fn load_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Flo
     unsafe {
         let addresses = Addresses::of::<S>(step, cx, exec, u32::from(bytes));
         let mut pointers = [std::ptr::null_mut(); 64];
-        let Some(count) = addresses.pointers(cx, exec, bytes.into(), false, FLAT, &mut pointers) else {
+        let Some(count) = addresses.pointers(step, cx, exec, bytes.into(), (FLAT, false), &mut pointers) else {
             return step.slow(cx);
         };
         let mut loaded = [0u32; 64];
@@ -530,7 +530,7 @@ unsafe fn store_short<S: Simd, const FLAT: bool>(step: &Step, cx: &mut Cx) -> Fl
     unsafe {
         let addresses = Addresses::of::<S>(step, cx, exec, u32::from(bytes));
         let mut pointers = [std::ptr::null_mut(); 64];
-        let Some(count) = addresses.pointers(cx, exec, bytes.into(), true, FLAT, &mut pointers) else {
+        let Some(count) = addresses.pointers(step, cx, exec, bytes.into(), (FLAT, true), &mut pointers) else {
             return step.slow(cx);
         };
         let row = cx.row(step.src[1]);
