@@ -132,7 +132,7 @@ impl Bench {
         let begin = Instant::now();
         while let Next::Run(mut group) = dispatch.take() {
             match group.run(engine, &mut self.world, dispatch.budget()) {
-                Turn::Done => dispatch.finish(*group),
+                Turn::Done => _ = dispatch.finish(group),
                 Turn::More { waiting } => drop(dispatch.park(group, waiting)),
                 Turn::Stop { cause, .. } => panic!("{cause:?}"),
             }

@@ -79,7 +79,7 @@ fn main() {
             };
             assert_eq!(group.run_all(next, (&mut engine, &mut world), 20_000), Turn::Done);
             dispatch.finish_all(taken.into_iter());
-            dispatch.finish(*group);
+            dispatch.finish(group);
         }
         best = best.min(begin.elapsed().as_secs_f64());
     }

@@ -108,11 +108,9 @@ impl Dispatch {
         Dispatch { launch, groups, resident, units, residency, stopped, short, state }
     }
 
-    /// The same, in the order that a schedule has for launch number `number`.
-    #[must_use]
-    pub fn in_order(mut self, schedule: Schedule, number: u64) -> Dispatch {
+    /// Has it run in the order of a schedule for launch number `number`.
+    pub fn set_order(&mut self, schedule: Schedule, number: u64) {
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).choices = schedule.choices(number);
-        self
     }
 
     /// The launch.
@@ -264,14 +262,16 @@ impl Dispatch {
         !more && state.waiting >= begun
     }
 
-    /// Gives back a group that has ended.
-    pub fn finish(&self, group: Workgroup) {
-        let slots = group.into_slots();
+    /// Gives back a group that has ended. Whether no group is left, running or not.
+    pub fn finish(&self, mut group: Box<Workgroup>) -> bool {
+        let slots = group.take_slots();
+        drop(group);
         let mut state = self.state();
         state.running -= 1;
         state.waiting = 0;
         state.part.give(&self.residency);
         state.slots.extend(slots);
+        self.has_finished(&state)
     }
 
     /// Gives back a group that cannot go on, and with it the launch: no group runs any more.
@@ -313,7 +313,10 @@ impl Dispatch {
 
     /// Whether no group is left, running or not.
     pub fn is_finished(&self) -> bool {
-        let state = self.state();
+        self.has_finished(&self.state())
+    }
+
+    fn has_finished(&self, state: &State) -> bool {
         state.running == 0 && (self.is_stopped() || state.parked.is_empty() && state.next >= self.groups)
     }
 }
@@ -361,7 +364,7 @@ mod tests {
                             Next::Finished => break,
                             Next::Wait => std::thread::yield_now(),
                             Next::Run(mut group) => match group.run(&mut engine, &mut Void::default(), 1) {
-                                Turn::Done => dispatch.finish(*group),
+                                Turn::Done => _ = dispatch.finish(group),
                                 Turn::More { waiting } => {
                                     dispatch.park(group, waiting);
                                 }
@@ -399,7 +402,8 @@ mod tests {
     /// The second step is a barrier.
     fn log(schedule: Schedule) -> Vec<(u32, u16)> {
         let launch = launch(Target::Gfx900, [8 * 256, 1, 1], [256, 1, 1]);
-        let dispatch = Dispatch::new(launch, Units::VEGA10, &Arc::default()).in_order(schedule, 1);
+        let mut dispatch = begin(launch);
+        dispatch.set_order(schedule, 1);
         let mut log = Vec::new();
         let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
             wave.pc += 1;
@@ -412,7 +416,7 @@ mod tests {
         });
         while let Next::Run(mut group) = dispatch.take() {
             match group.run(&mut engine, &mut Void::default(), dispatch.budget()) {
-                Turn::Done => dispatch.finish(*group),
+                Turn::Done => _ = dispatch.finish(group),
                 Turn::More { waiting } => assert!(!dispatch.park(group, waiting)),
                 turn @ Turn::Stop { .. } => panic!("{turn:?}"),
             }
@@ -484,7 +488,8 @@ mod tests {
             let arrived = std::cell::Cell::new(0);
             let mut launch = grid(50);
             launch.scratch = None;
-            let dispatch = begin(launch).in_order(Schedule::Random(seed), 0);
+            let mut dispatch = begin(launch);
+            dispatch.set_order(Schedule::Random(seed), 0);
             let mut engine = Toy(|wave: &mut Wave, _: &mut _| {
                 wave.pc += 1;
                 arrived.set(arrived.get() + u32::from(wave.pc == 0x101));
@@ -496,7 +501,7 @@ mod tests {
             });
             while let Next::Run(mut group) = dispatch.take() {
                 match group.run(&mut engine, &mut Void::default(), 1) {
-                    Turn::Done => dispatch.finish(*group),
+                    Turn::Done => _ = dispatch.finish(group),
                     _ => drop(dispatch.park(group, false)),
                 }
             }
@@ -617,7 +622,7 @@ mod tests {
         let mut swap = Swap(pages.clone(), 0);
         while let Next::Run(mut group) = dispatch.take() {
             match group.run(&mut pages, &mut swap, dispatch.budget()) {
-                Turn::Done => dispatch.finish(*group),
+                Turn::Done => _ = dispatch.finish(group),
                 Turn::More { waiting } => assert!(!dispatch.park(group, waiting)),
                 turn @ Turn::Stop { .. } => panic!("{turn:?}"),
             }

@@ -161,13 +161,12 @@ impl Launch {
         let watch = Watched(self.watch.as_ref().map(|watch| watch.clone().begin(self, id, waves, &slots)));
         let lds = vec![0; usize::try_from(lds_given(self.program.target, self.lds)).unwrap_or(0)];
         let group = Group { lds, apertures: self.apertures, watch, place };
-        let states = (0..waves).map(|index| {
+        let mut states: Vec<Wave> = (0..waves).map(|_| self.wave()).collect();
+        for (index, wave) in (0..waves).zip(&mut states) {
             let slot = slots.get(usize::try_from(index).unwrap_or(usize::MAX)).copied().unwrap_or(0);
-            let mut wave = self.wave();
-            self.begin(&mut wave, (id, size), (index, waves), slot);
-            wave
-        });
-        Workgroup::new(id, group, states.collect(), slots)
+            self.begin(wave, (id, size), (index, waves), slot);
+        }
+        Workgroup::new(id, group, states, slots)
     }
 
     /// Makes a work-group that has ended the one of this number, which has not more waves. Its old

@@ -223,8 +223,8 @@ impl Workgroup {
         self.missed
     }
 
-    /// The scratch slots that it occupies.
-    pub(super) fn into_slots(mut self) -> Vec<u32> {
+    /// The scratch slots that it has occupied.
+    pub(super) fn take_slots(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.slots)
     }
 
@@ -357,8 +357,8 @@ impl Workgroup {
 
 impl Drop for Workgroup {
     fn drop(&mut self) {
-        for wave in self.waves.drain(..).chain(self.rest.drain(..)) {
-            spare::keep(wave.rows);
+        for wave in self.waves.iter_mut().chain(&mut self.rest) {
+            spare::keep(std::mem::take(&mut wave.rows));
         }
     }
 }

@@ -119,7 +119,7 @@ impl Compute {
                 return Err(QueueError::NoScratch { kernel: named(port, object)?, bytes: packet.private }.into());
             }
         }
-        let mut user = User::default();
+        let mut user = User(Vec::with_capacity(32));
         if descriptor.wants(Descriptor::PRIVATE_BUFFER) {
             user.words(&memory.map_or([0; 4], |memory| memory.buffer));
         }
@@ -228,19 +228,20 @@ impl Compute {
         port: &mut Port,
         object: u64,
         bytes: &[u8; DESCRIPTOR_BYTES],
-        launch: Launch,
+        mut launch: Launch,
     ) -> Result<(), Stop> {
         if let Err(error) = launch.check() {
             return Err(refused(port, object, error)?);
         }
-        let launch = shortened(port, launch);
+        if port.shared.sabotage.has(Switch::ShortGrid) && launch.sizes.grid[0] > 1 {
+            launch.sizes.grid[0] -= 1;
+        }
         let Program { entry, target, .. } = launch.program;
         let at = port.timed();
         let shared = port.shared.clone();
-        let control = port.control.clone();
         // The GPU's time is never less than a VMID's.
-        let running = Running::begin(&shared.busy, &shared.vmid_of(&control).busy);
-        let (result, tally) = worker::run(port, &mut self.engine, launch, running.begun());
+        let running = Running::begin(&shared.busy, &shared.vmid_of(&port.control).busy);
+        let (result, tally) = worker::run((port, &shared), &mut self.engine, launch, running.begun());
         let took = running.end();
         count(&port.shared.counters.kernels, 1);
         let result = result.or_else(|failed| {
@@ -287,16 +288,7 @@ impl Compute {
     }
 }
 
-/// The launch without the last work-item of each row, if that is broken.
-fn shortened(port: &Port, mut launch: Launch) -> Launch {
-    if port.shared.sabotage.has(Switch::ShortGrid) && launch.sizes.grid[0] > 1 {
-        launch.sizes.grid[0] -= 1;
-    }
-    launch
-}
-
-/// User SGPRs being filled.
-#[derive(Default)]
+/// User SGPRs being filled: at most 32, so that there is one allocation.
 struct User(Vec<u32>);
 
 impl User {

@@ -15,12 +15,12 @@ use crate::kernels::world::{Halt, Surroundings};
 use crate::state::access::Port;
 use crate::state::contain::contain;
 use crate::state::control::Control;
-use crate::state::pool::{self, Failed, Failure, Job};
+use crate::state::pool::{self, Failed, Failure, Job, Returned};
 use crate::state::shared::Shared;
 use crate::state::tally::Tally;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use vkfd_cu::launch::{free_spare, Dispatch, Launch, Next, Schedule, Turn, Units, Workgroup};
@@ -78,8 +78,18 @@ fn more(job: &Job) -> usize {
     usize::try_from(if each == 0 { 1 } else { most }).unwrap_or(1).saturating_sub(1)
 }
 
-/// Runs `group` for a turn, and in its place others if they end soon. Whether all groups only wait.
-fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> bool {
+/// What is to come after a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Group,
+    /// All groups only wait.
+    Pause,
+    /// No group is left.
+    End,
+}
+
+/// Runs `group` for a turn, and in its place others if they end soon.
+fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engine, patient: bool) -> After {
     let more = more(job);
     let mut taken = if more > 0 { job.dispatch.take_more(&mut group, more) } else { Vec::new() };
     let count = 1 + taken.len();
@@ -111,7 +121,7 @@ fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engi
             // The others are lost with it.
             (1..count).for_each(|_| job.dispatch.stop());
             tell(job, port);
-            return false;
+            return After::Group;
         }
     };
     let is_done = turn == Turn::Done;
@@ -125,16 +135,20 @@ fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engi
         job.dispatch.finish_all(taken.into_iter());
         job.dispatch.return_all(left.into_iter());
     }
-    let waits = match (turn, halt) {
+    let park = |group, waiting| if job.dispatch.park(group, waiting) { After::Pause } else { After::Group };
+    let next = match (turn, halt) {
         (Turn::Done, _) => {
-            job.dispatch.finish(*group);
-            false
+            if job.dispatch.finish(group) {
+                After::End
+            } else {
+                After::Group
+            }
         }
-        (Turn::More { waiting }, _) => job.dispatch.park(group, waiting),
-        (Turn::Stop { .. }, Some(Halt::Closed)) => job.dispatch.park(group, false),
+        (Turn::More { waiting }, _) => park(group, waiting),
+        (Turn::Stop { .. }, Some(Halt::Closed)) => park(group, false),
         (Turn::Stop { .. }, Some(Halt::Ended)) => {
             job.dispatch.stop();
-            false
+            After::Group
         }
         (Turn::Stop { cause, wave, pc }, halt) => {
             let failure = match halt {
@@ -142,11 +156,11 @@ fn turn(job: &Job, mut group: Box<Workgroup>, port: &mut Port, engine: &mut Engi
                 _ => Failure::Wave(cause),
             };
             fail(job, port, Failed { failure, group: group.id, wave, pc });
-            false
+            After::Group
         }
     };
     tell(job, port);
-    waits
+    next
 }
 
 /// Ends the launch because of one of its groups, which does not go on.
@@ -159,14 +173,7 @@ fn fail(job: &Job, port: &Port, failed: Failed) {
 
 /// Tells the threads that wait for it that a group was given back.
 fn tell(job: &Job, port: &Port) {
-    let awaited = {
-        let mut returned = lock(&job.returned);
-        returned.times += 1;
-        returned.awaited
-    };
-    if awaited {
-        job.changed.notify_all();
-    }
+    job.returned.tell();
     // This thread takes one of them itself.
     if job.published.load(Relaxed) && job.dispatch.idle_groups() > 1 {
         port.shared.pool.wake();
@@ -195,52 +202,48 @@ impl Drop for Listed<'_> {
 
 /// Runs a launch that was checked, on the queue's own thread and as many workers as help. Returns
 /// when no thread has any of it. `begun`: when it began, by [`clock::nanoseconds`].
-pub(crate) fn run(port: &mut Port, engine: &mut Engine, launch: Launch, begun: u64) -> (Result<(), Failed>, Tally) {
-    let shared = port.shared.clone();
-    let lone = shared.sabotage.has(Switch::LoneLaunches);
-    let residency = if lone { Arc::default() } else { shared.residency.clone() };
+pub(crate) fn run(
+    (port, shared): (&mut Port, &Arc<Shared>),
+    engine: &mut Engine,
+    launch: Launch,
+    begun: u64,
+) -> (Result<(), Failed>, Tally) {
+    let lone = shared.sabotage.has(Switch::LoneLaunches).then(Arc::default);
+    let residency = lone.as_ref().unwrap_or(&shared.residency);
     // A single group is this thread's.
     let mut alone = !shared.pool.has_workers() || launch.groups() <= 1;
     let number = shared.pool.number_of_launch();
     let schedule = if shared.sabotage.has(Switch::UsualOrder) { Schedule::Usual } else { shared.config.schedule };
     let units = if shared.sabotage.has(Switch::OtherUnits) { Units::VEGA10 } else { shared.config.units };
+    let mut dispatch = Dispatch::new(launch, units, residency);
+    dispatch.set_order(schedule, number);
     let job = Arc::new(Job {
         number,
         control: port.control.clone(),
-        dispatch: Dispatch::new(launch, units, &residency).in_order(schedule, number),
+        dispatch,
         short: AtomicU64::new(0),
         published: AtomicBool::new(false),
         failed: Mutex::default(),
         tally: Mutex::default(),
-        returned: Mutex::default(),
-        changed: Condvar::new(),
+        returned: Returned::default(),
     });
     *lock(&job.control.launch) = Some(job.clone());
-    let listed = Listed { shared: &shared, job: &job };
+    let listed = Listed { shared, job: &job };
     let mut pause = Pause::default();
     loop {
-        let returned = lock(&job.returned).times;
+        let returned = job.returned.times();
         match job.dispatch.take() {
             Next::Finished => break,
-            Next::Run(group) => {
-                if turn(&job, group, port, engine, true) {
-                    pause.wait();
-                } else {
-                    pause = Pause::default();
-                }
-            }
-            Next::Wait => {
-                let mut now = lock(&job.returned);
-                while now.times == returned {
-                    now.awaited = true;
-                    now = job.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
-                }
-                now.awaited = false;
-            }
+            Next::Run(group) => match turn(&job, group, port, engine, true) {
+                After::Group => pause = Pause::default(),
+                After::Pause => pause.wait(),
+                After::End => break,
+            },
+            Next::Wait => job.returned.wait(returned),
         }
         if !alone && clock::since(begun) > ALONE && job.dispatch.idle_groups() > 1 {
             alone = true;
-            shared.pool.publish(&job, |number| start(&shared, number));
+            shared.pool.publish(&job, |number| start(shared, number));
         }
     }
     drop(listed);
@@ -275,15 +278,14 @@ fn work(shared: &Arc<Shared>) {
     while let Some((job, group)) = shared.pool.next() {
         pool::serve(Some((shared.index, job.control.id)));
         port.bind(&job.control);
-        let waits = turn(&job, group, &mut port, &mut engine, false);
+        let after = turn(&job, group, &mut port, &mut engine, false);
         // No part of a queue is kept when its launch is over.
         port.bind(&idle);
         pool::serve(None);
         drop(job);
-        if waits {
-            pause.wait();
-        } else {
-            pause = Pause::default();
+        match after {
+            After::Pause => pause.wait(),
+            After::Group | After::End => pause = Pause::default(),
         }
     }
 }

@@ -67,8 +67,7 @@ pub(crate) struct Job {
     pub(crate) published: AtomicBool,
     pub(crate) failed: Mutex<Option<Failed>>,
     pub(crate) tally: Mutex<Tally>,
-    pub(crate) returned: Mutex<Returned>,
-    pub(crate) changed: Condvar,
+    pub(crate) returned: Returned,
 }
 
 impl HasWaves for Job {
@@ -77,12 +76,45 @@ impl HasWaves for Job {
     }
 }
 
-/// How often a thread has given a group back, and whether the queue's own, which found none, waits
-/// for the next: only then is it worth a system call.
+/// How often a thread has given a group back. The queue's own thread, which found none, waits for
+/// the next: only then is it worth a system call.
+///
+/// That thread says that it waits and then looks at the number; another one counts and then looks
+/// whether somebody waits. So one of both sees the other (sequentially consistent), and the lock is
+/// taken only then.
 #[derive(Default)]
 pub(crate) struct Returned {
-    pub(crate) times: u64,
-    pub(crate) awaited: bool,
+    times: AtomicU64,
+    is_awaited: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Returned {
+    /// How often until now. The groups that were given back before are there.
+    pub(crate) fn times(&self) -> u64 {
+        self.times.load(SeqCst)
+    }
+
+    /// A group was given back.
+    pub(crate) fn tell(&self) {
+        self.times.fetch_add(1, SeqCst);
+        if self.is_awaited.load(SeqCst) {
+            // A thread that has looked and does not sleep yet has the lock.
+            drop(lock(&self.lock));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until it was more often than so many times.
+    pub(crate) fn wait(&self, times: u64) {
+        let mut guard = lock(&self.lock);
+        self.is_awaited.store(true, SeqCst);
+        while self.times() == times {
+            guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.is_awaited.store(false, SeqCst);
+    }
 }
 
 #[derive(Default)]
@@ -198,5 +230,30 @@ impl Pool {
             list = self.wake.wait(list).unwrap_or_else(PoisonError::into_inner);
             self.asleep.fetch_sub(1, SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_sees_each_group_that_another_gives_back() {
+        const GROUPS: u64 = 20_000;
+        let (there, back) = (Returned::default(), Returned::default());
+        // Each gives one back when it has seen the other's.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..GROUPS {
+                    there.wait(round);
+                    back.tell();
+                }
+            });
+            for round in 0..GROUPS {
+                there.tell();
+                back.wait(round);
+            }
+        });
+        assert_eq!((there.times(), back.times()), (GROUPS, GROUPS));
     }
 }
