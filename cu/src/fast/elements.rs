@@ -3,8 +3,23 @@
 //! that the host multiplies.
 
 use super::simd::Simd;
+use std::mem::MaybeUninit;
 
 pub(super) type Row = [u32; 64];
+
+/// Room for a source's elements, `N` rows that begin at lines of the cache. Nothing is cleared.
+#[repr(align(64))]
+pub(super) struct Elements<const N: usize>(MaybeUninit<[Row; N]>);
+
+impl<const N: usize> Elements<N> {
+    pub(super) const fn uninit() -> Elements<N> {
+        Elements(MaybeUninit::uninit())
+    }
+
+    pub(super) fn rows(&mut self) -> *mut Row {
+        self.0.as_mut_ptr().cast()
+    }
+}
 
 /// What A and B are made of.
 pub(super) const F32: u8 = 0;
@@ -18,8 +33,8 @@ pub(super) const I8: u8 = 4;
 /// Element `n` of every lane, as single precision (denormals are positive zeros), or the pair `n`
 /// of bytes as halves with signs.
 #[inline(always)]
-pub(super) unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: &mut Row) {
-    // SAFETY: the rows exist.
+pub(super) unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize, to: *mut u32) {
+    // SAFETY: the rows exist, and there is room for another one.
     unsafe {
         for i in 0..8 {
             let load = |words: usize| S::load(from.add(64 * (n / words) + 8 * i));
@@ -43,7 +58,7 @@ pub(super) unsafe fn element<S: Simd, const KIND: u8>(from: *const u32, n: usize
                     S::or(S::and(first, S::splat(0xffff)), S::shl(second, S::splat(16)))
                 }
             };
-            S::store(to.as_mut_ptr().add(8 * i), value);
+            S::store(to.add(8 * i), value);
         }
     }
 }

@@ -15,11 +15,10 @@
 //! products of halves at once.
 
 use super::builder::Builder;
-use super::elements::{element, Row, BF16, BF16_K, F16, F32, I8};
+use super::elements::{element, Elements, Row, BF16, BF16_K, F16, F32, I8};
 use super::simd::Simd;
 use super::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::{inline_float, matrix_shape, Element, Kind};
-use std::mem::MaybeUninit;
 use vkfd_isa::{Inst, Mods, Op, Operand, Target};
 
 /// All ones where a number is denormal.
@@ -106,16 +105,17 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
     // Results of a block in a lane; of 4 by 4 blocks, two blocks are in eight lanes.
     let (results, blocks) = if M == 4 { (4, 1) } else { (M * M / 64, BLOCKS) };
     let wide = (M / 8).max(1);
-    // SAFETY: the step's rows exist. All of `out` is written before it is read.
+    // SAFETY: the step's rows exist. A and B have `in_lane` rows of elements, at most eight. All of
+    // them, and all of `out`, are written before they are read.
     unsafe {
         let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        let (mut a, mut b) = ([[0; 64]; 8], [[0; 64]; 8]);
+        let (mut room_a, mut room_b, mut out) =
+            (Elements::<8>::uninit(), Elements::<8>::uninit(), Elements::<32>::uninit());
+        let (a, b, to) = (room_a.rows(), room_b.rows(), out.rows().cast::<u32>());
         for n in 0..in_lane {
-            element::<S, KIND>(sources[0], n, &mut a[n]);
-            element::<S, KIND>(sources[1], n, &mut b[n]);
+            element::<S, KIND>(sources[0], n, a.add(n).cast());
+            element::<S, KIND>(sources[1], n, b.add(n).cast());
         }
-        let mut out = MaybeUninit::<[Row; 32]>::uninit();
-        let to = out.as_mut_ptr().cast::<u32>();
         let mut bad = S::splat(0);
         for vector in 0..8 {
             for block in 0..blocks {
@@ -123,7 +123,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
                 let mut right = [S::splat(0); K];
                 for k in 0..depth {
                     let lane = if M == 4 { 8 * vector } else { first(k) + 8 * (vector % wide) };
-                    right[k] = S::load(b[k % in_lane].as_ptr().add(lane));
+                    right[k] = S::load(b.add(k % in_lane).cast::<u32>().add(lane));
                 }
                 for result in 0..results {
                     let row = match M {
@@ -141,7 +141,7 @@ unsafe fn body<S: Simd, const M: usize, const K: usize, const BLOCKS: usize, con
                         _ => denormal::<S>(sum),
                     };
                     total.sum = S::and(sum, S::xor(lost, S::splat(u32::MAX)));
-                    let elements = a.as_ptr().cast::<u32>().add(row);
+                    let elements = a.cast::<u32>().add(row);
                     for first_k in (0..depth).step_by(group(KIND)) {
                         let mut left = [S::splat(0); 4];
                         for n in 0..group(KIND) {

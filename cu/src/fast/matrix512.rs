@@ -14,18 +14,16 @@
 //! behind all others. D has no register in common with A and B, and all or none with C.
 
 use super::avx2::Avx2;
-use super::elements::{element, Row, BF16, BF16_K, F16, F32, I8};
+use super::elements::{element, BF16, BF16_K, F16, F32, I8};
 use super::step::{Cx, Flow, Run, Step, ROW};
 use crate::reference::{Dense, Element, MatrixShape};
 use std::arch::asm;
-use std::mem::MaybeUninit;
 
 /// MXCSR's exception flags.
 const FLAGS: u32 = 0x3f;
 
 /// Room for the elements of a source that are not as its rows have them.
-#[repr(align(64))]
-struct Elements(MaybeUninit<[Row; 4]>);
+type Elements = super::elements::Elements<4>;
 
 /// Takes words of two elements apart, row by row: those of zmm17 are the first ones in zmm17 and
 /// the second ones in zmm18 behind `$split`. An element without an exponent becomes zero before.
@@ -65,14 +63,14 @@ macro_rules! unpack {
 /// The rows exist, and the processor has AVX-512 F and BW.
 #[inline(always)]
 unsafe fn elements<const KIND: u8>(rows: *const u32, in_lane: usize, room: &mut Elements) -> *const u32 {
-    let to = room.0.as_mut_ptr().cast::<Row>();
+    let to = room.rows();
     // SAFETY: the caller's; there is room for four rows.
     unsafe {
         match KIND {
             F32 => return rows,
             I8 => {
                 for n in 0..in_lane {
-                    element::<Avx2, KIND>(rows, n, &mut *to.add(n));
+                    element::<Avx2, KIND>(rows, n, to.add(n).cast());
                 }
             }
             F16 => unpack!(
@@ -460,10 +458,9 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
     // SAFETY: the step's rows exist, and the processor has what the handler was chosen for.
     unsafe {
         let sources = [cx.row(step.src[0]), cx.row(step.src[1]), cx.row(step.src[2])];
-        let mut room = [const { Elements(MaybeUninit::uninit()) }; 2];
-        let [room_a, room_b] = &mut room;
-        let a = elements::<KIND>(sources[0], in_lane, room_a);
-        let b = elements::<KIND>(sources[1], in_lane, room_b);
+        let (mut room_a, mut room_b) = (Elements::uninit(), Elements::uninit());
+        let a = elements::<KIND>(sources[0], in_lane, &mut room_a);
+        let b = elements::<KIND>(sources[1], in_lane, &mut room_b);
         let constant = [step.imm as u32; 32];
         let to = cx.row_mut(step.dst);
         if KIND == BF16 || KIND == BF16_K {
