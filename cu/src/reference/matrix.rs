@@ -252,11 +252,7 @@ fn run(shape: &Shape, inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(),
     let words = shape.result_words();
     let dst = row(wave, inst.dst, u16::try_from(words).unwrap_or(u16::MAX))?;
     let mut out: Few<Row> = Few::filled(Row::ZERO, words);
-    for lane in 0..64 {
-        for at in 0..shape.results() {
-            product.put(lane, at, &mut out);
-        }
-    }
+    product.put_all(&mut out, |_, _| true);
     for (n, &row) in out.iter().enumerate() {
         if let Some(slot) = wave.rows.get_mut(dst + n) {
             *slot = row;
@@ -301,14 +297,7 @@ impl Dense {
             negates: false,
         };
         let Some(out) = wave.rows.get_mut(self.d..self.d + shape.result_words()) else { return };
-        for lane in 0..64 {
-            for at in 0..shape.results() {
-                let (row, _, block) = shape.place(lane, at);
-                if is_wanted(row, block) {
-                    product.put(lane, at, out);
-                }
-            }
-        }
+        product.put_all(out, is_wanted);
     }
 }
 
@@ -338,6 +327,18 @@ impl Product<'_> {
         // NEW TARGET: whether double precision has negations
         let negates = double && wave.target == Target::Gfx942;
         Ok(Product { shape, mods: inst.mods, a, b, c, index, sum: Sum::new(wave.target, shape), negates })
+    }
+
+    /// Computes the results in wanted rows and blocks, and puts them among all results.
+    fn put_all(&self, out: &mut [Row], is_wanted: impl Fn(usize, usize) -> bool) {
+        for lane in 0..64 {
+            for at in 0..self.shape.results() {
+                let (row, _, block) = self.shape.place(lane, at);
+                if is_wanted(row, block) {
+                    self.put(lane, at, out);
+                }
+            }
+        }
     }
 
     /// Computes result `at` of a lane, and puts it among all results.

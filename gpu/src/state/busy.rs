@@ -57,10 +57,13 @@ impl<'a> Running<'a> {
 
     /// It ends: how long it took.
     pub(crate) fn end(self) -> Duration {
-        let Running { all, begun } = *ManuallyDrop::new(self);
+        ManuallyDrop::new(self).stop()
+    }
+
+    fn stop(&self) -> Duration {
         let now = clock::nanoseconds();
-        all.iter().for_each(|busy| busy.end_at(now));
-        Duration::from_nanos(now.saturating_sub(begun))
+        self.all.iter().for_each(|busy| busy.end_at(now));
+        Duration::from_nanos(now.saturating_sub(self.begun))
     }
 }
 
@@ -96,8 +99,7 @@ impl Busy {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let now = clock::nanoseconds();
-        self.all.iter().for_each(|busy| busy.end_at(now));
+        self.stop();
     }
 }
 
