@@ -392,6 +392,22 @@ pub unsafe fn load_each(dst: *mut u8, from: &[*mut u8], bytes: usize) -> Result<
     unsafe { arch::load_each(dst, from, bytes) }
 }
 
+/// Loads lines of 64 bytes, at any alignment, into rows of 64 words. The lines have `words` words
+/// of each lane, 1, 2 or 4, for a multiple of sixteen lanes. Word `n` of a lane goes to its place
+/// in row `n`.
+///
+/// # Errors
+/// [`Faulted`], with the number of bytes loaded, when a line cannot be read. Nothing of its sixteen
+/// lanes is written.
+///
+/// # Safety
+/// `dst` has room for as many rows as a lane has words. The processor has AVX-512 F. Otherwise as
+/// for the source of [`copy`], for each line.
+pub unsafe fn load_rows(dst: *mut u32, from: &[*mut u8], words: usize) -> Result<(), Faulted> {
+    // SAFETY: forwarded to the caller.
+    unsafe { arch::load_rows(dst, from, words) }
+}
+
 /// Stores to each address, in their order, the low 1, 2, 4, 8 or 16 bytes of consecutive words of
 /// 4 bytes (8 or 16 if it is that).
 ///

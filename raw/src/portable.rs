@@ -227,6 +227,23 @@ pub(crate) unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize)
     unsafe { copy(dst, src, lines * 64) }
 }
 
+pub(crate) unsafe fn load_rows(dst: *mut u32, from: &[*mut u8], words: usize) -> Result<(), Faulted> {
+    for (group, lines) in from.chunks_exact(words).enumerate() {
+        let mut loaded = [[0u8; 64]; 4];
+        for (line, loaded) in lines.iter().zip(&mut loaded) {
+            let done = 64 * words * group;
+            // SAFETY: writes only the local line.
+            unsafe { copy(loaded.as_mut_ptr(), *line, 64) }.map_err(|fault| Faulted { done, ..fault })?;
+        }
+        for (index, word) in loaded.as_flattened().chunks_exact(4).take(16 * words).enumerate() {
+            let to = dst.wrapping_add(64 * (index % words) + 16 * group + index / words);
+            // SAFETY: the caller has as many rows.
+            unsafe { to.cast::<u8>().copy_from(word.as_ptr(), 4) };
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +280,11 @@ mod tests {
             store_each([5u32, 6, 7].as_ptr().cast(), &lanes, 2).unwrap();
             load_each(words.as_mut_ptr().cast(), &lanes, 2).unwrap();
             assert_eq!(words, [5, 6, 7]);
+            let numbers: [u32; 128] = std::array::from_fn(|n| u32::try_from(n).unwrap());
+            let lines: [*mut u8; 8] = std::array::from_fn(|n| numbers.as_ptr().wrapping_add(16 * n).cast_mut().cast());
+            let mut rows = [[0u32; 64]; 4];
+            load_rows(rows.as_mut_ptr().cast(), &lines, 4).unwrap();
+            assert_eq!((rows[0][31], rows[3][2], rows[1][32]), (124, 11, 0));
 
             libc::mprotect(end.cast(), PAGE, libc::PROT_READ);
             let fault = |done, write| Err(Faulted { done, addr: end.addr(), write });

@@ -18,7 +18,7 @@
 mod lanes;
 pub(super) mod made;
 
-pub(super) use lanes::{copy_lines, copy_lines_avx, copy_lines_past, load_each, store_each};
+pub(super) use lanes::{copy_lines, copy_lines_avx, copy_lines_past, load_each, load_rows, store_each};
 
 use super::Faulted;
 use core::arch::global_asm;

@@ -362,3 +362,40 @@ fn lanes_are_accessed_in_order_and_stop_at_the_one_that_faults() {
         }
     }
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn rows_get_each_lane_s_words() {
+    if !is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    let pages = Pages::new(2);
+    let numbers: Vec<u32> = (0..1024).collect();
+    // SAFETY: own mapping.
+    unsafe { raw::copy(pages.at(6), numbers.as_ptr().cast(), 4096).unwrap() };
+    for words in [1, 2, 4] {
+        for groups in [2, 4] {
+            let mut rows = [[7u32; 64]; 4];
+            // Each line is two lines behind the one before, unaligned.
+            let lines: Vec<*mut u8> = (0..groups * words).map(|line| pages.at(6 + 128 * line)).collect();
+            // SAFETY: own mapping; there are four rows.
+            unsafe { raw::load_rows(rows.as_mut_ptr().cast(), &lines, words).unwrap() };
+            for (n, row) in rows.iter().enumerate() {
+                for (lane, value) in row.iter().enumerate() {
+                    let at = lane * words + n;
+                    let expected = if n < words && lane < 16 * groups { 32 * (at / 16) + at % 16 } else { 7 };
+                    assert_eq!(*value, u32::try_from(expected).unwrap(), "{words} words, row {n}, lane {lane}");
+                }
+            }
+        }
+        pages.protect_last(libc::PROT_NONE);
+        let mut lines = vec![pages.at(6); 3 * words];
+        lines[3 * words - 1] = pages.at(PAGE - 60);
+        let mut rows = [[7u32; 64]; 4];
+        // SAFETY: as above.
+        let result = unsafe { raw::load_rows(rows.as_mut_ptr().cast(), &lines, words) };
+        assert_eq!(result, Err(Faulted { done: 128 * words, addr: pages.at(PAGE).addr(), write: false }));
+        assert_eq!((rows[words - 1][31] == 7, rows[0][32]), (false, 7));
+        pages.protect_last(libc::PROT_READ | libc::PROT_WRITE);
+    }
+}

@@ -126,7 +126,7 @@ switches! {
         LateScalars = "late_scalars": "Translated vector instructions read scalars as they are after the region.";
         MendAll = "mend_all": "Translated code leaves all lanes of reciprocal square roots to the engine. Breaks nothing by itself.";
         KeptDenormals = "kept_denormals": "Translated code keeps denormal singles where MODE loses them.";
-        GuessedShape = "guessed_shape": "Translated loads take lanes for neighbours without a look at their addresses.";
+        GuessedShape = "guessed_shape": "Loads take lanes for neighbours without a look at their addresses: in translated code, and in handlers with AVX-512.";
         KeptLanes = "kept_lanes": "Lanes of a load or a store are in the pages of the time before.";
         LostTile = "lost_tile": "A matrix operation does not store four rows of a block that have a NaN.";
         CrossedPage = "crossed_page": "Translated scalar loads read on behind the end of their page.";

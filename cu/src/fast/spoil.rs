@@ -28,6 +28,9 @@ impl Block {
         if sabotage.has(Switch::LostTile) {
             self.steps.iter_mut().for_each(|step| step.loses_tiles = true);
         }
+        if sabotage.has(Switch::GuessedShape) {
+            self.steps.iter_mut().for_each(|step| step.guesses = true);
+        }
         let number = sabotage.value(Switch::Handler).and_then(|number| usize::try_from(number).ok());
         let Some(&op) = number.and_then(|number| Op::ALL.get(number)) else { return };
         for step in self.steps.iter_mut().filter(|step| step.chained.is_some() || step.half.is_some()) {

@@ -168,8 +168,9 @@ pub(super) struct Step {
     pub(super) next: *const Step,
     /// The handler of this step by itself, where `run` is a chain's.
     pub(super) alone: Run,
-    /// What does the rest of a vector operation, see [`super::rest`]: the number of the operation,
-    /// and which source is in a scalar register, counted from one.
+    /// The rest of a vector operation, see [`super::rest`], or the handler for what the own one
+    /// leaves. Then the number of the operation, and the source that is in a scalar register,
+    /// counted from one.
     pub(super) rest: Run,
     pub(super) op: u16,
     pub(super) kind: u8,
@@ -179,12 +180,19 @@ pub(super) struct Step {
     pub(super) half: Option<Half>,
     /// What it stores may go past the caches: nothing in its block orders it.
     pub(super) past: bool,
+    /// The processor has AVX-512, which handlers of memory use beside AVX2.
+    pub(super) avx512: bool,
+    /// None of the rows that it loads has addresses: words may be loaded into them at once.
+    pub(super) apart: bool,
     /// It has no handler: the reference engine executes its instruction. (A function's address says
     /// nothing of that, since a compiler may make several copies of a function.)
     pub(super) is_left: bool,
     /// Sabotage: a matrix operation leaves out what is the reference engine's.
     #[cfg(debug_assertions)]
     pub(super) loses_tiles: bool,
+    /// Sabotage: a load takes all lanes for lanes near each other.
+    #[cfg(debug_assertions)]
+    pub(super) guesses: bool,
     /// The operands of the chain that begins here, for how many steps, and the step behind them.
     pub(super) chain: *const Operands,
     pub(super) links: u32,
@@ -457,9 +465,13 @@ impl Place {
             chained: None,
             half: None,
             past: false,
+            avx512: false,
+            apart: false,
             is_left: false,
             #[cfg(debug_assertions)]
             loses_tiles: false,
+            #[cfg(debug_assertions)]
+            guesses: false,
             chain: std::ptr::null(),
             links: 0,
             behind: std::ptr::null(),

@@ -13,6 +13,7 @@
 mod support;
 
 mod emitted;
+mod near;
 mod special;
 mod start;
 mod tiles;

@@ -34,6 +34,8 @@ global_asm!(
     ".pushsection .text.vkfd_raw,\"ax\",@progbits",
     ".hidden vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide, vkfd_raw_wide_past",
     ".globl vkfd_raw_lanes, vkfd_raw_lanes_fix, vkfd_raw_vectors, vkfd_raw_wide, vkfd_raw_wide_past",
+    ".hidden vkfd_raw_load_rows1, vkfd_raw_load_rows2, vkfd_raw_load_rows4",
+    ".globl vkfd_raw_load_rows1, vkfd_raw_load_rows2, vkfd_raw_load_rows4",
     ".balign 64",
     "vkfd_raw_lanes:",
     each!("load_each8", "movzx eax, byte ptr [r8]", "mov dword ptr [rdi], eax", "4"),
@@ -82,7 +84,72 @@ global_asm!(
     "jnz 4b",
     "vzeroupper",
     "jmp vkfd_raw_lanes_fix",
-    // The same, past the caches.
+    // Words of sixteen lanes from as many lines as a lane has words. No lower register is touched,
+    // so nothing is to be cleared.
+    "vkfd_raw_load_rows1:",
+    "mov rcx, rdx",
+    "xor edx, edx",
+    "6: mov r8, qword ptr [rsi]",
+    "vmovdqu64 zmm16, [r8]",
+    "vmovdqu64 [rdi], zmm16",
+    "add rsi, 8",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 6b",
+    "jmp vkfd_raw_lanes_fix",
+    "vkfd_raw_load_rows2:",
+    "mov rcx, rdx",
+    "xor edx, edx",
+    "vmovdqu64 zmm20, [rip + vkfd_raw_even]",
+    "vmovdqu64 zmm21, [rip + vkfd_raw_odd]",
+    "7: mov r8, qword ptr [rsi]",
+    "mov r9, qword ptr [rsi + 8]",
+    "vmovdqu64 zmm16, [r8]",
+    "vmovdqu64 zmm17, [r9]",
+    "vmovdqa64 zmm18, zmm16",
+    "vpermt2d zmm16, zmm20, zmm17",
+    "vpermt2d zmm18, zmm21, zmm17",
+    "vmovdqu64 [rdi], zmm16",
+    "vmovdqu64 [rdi + 256], zmm18",
+    "add rsi, 16",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 7b",
+    "jmp vkfd_raw_lanes_fix",
+    "vkfd_raw_load_rows4:",
+    "mov rcx, rdx",
+    "xor edx, edx",
+    "vmovdqu64 zmm20, [rip + vkfd_raw_first_two]",
+    "vmovdqu64 zmm21, [rip + vkfd_raw_last_two]",
+    "8: mov r8, qword ptr [rsi]",
+    "mov r9, qword ptr [rsi + 8]",
+    "mov r10, qword ptr [rsi + 16]",
+    "mov r11, qword ptr [rsi + 24]",
+    "vmovdqu64 zmm16, [r8]",
+    "vmovdqu64 zmm17, [r9]",
+    "vmovdqu64 zmm18, [r10]",
+    "vmovdqu64 zmm19, [r11]",
+    // Of eight lanes the first words and the second ones, and the third and the fourth ones.
+    "vmovdqa64 zmm22, zmm16",
+    "vmovdqa64 zmm23, zmm18",
+    "vpermt2d zmm16, zmm20, zmm17",
+    "vpermt2d zmm22, zmm21, zmm17",
+    "vpermt2d zmm18, zmm20, zmm19",
+    "vpermt2d zmm23, zmm21, zmm19",
+    "vshufi64x2 zmm17, zmm16, zmm18, 0x44",
+    "vshufi64x2 zmm16, zmm16, zmm18, 0xee",
+    "vshufi64x2 zmm19, zmm22, zmm23, 0x44",
+    "vshufi64x2 zmm22, zmm22, zmm23, 0xee",
+    "vmovdqu64 [rdi], zmm17",
+    "vmovdqu64 [rdi + 256], zmm16",
+    "vmovdqu64 [rdi + 512], zmm19",
+    "vmovdqu64 [rdi + 768], zmm22",
+    "add rsi, 32",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 8b",
+    "jmp vkfd_raw_lanes_fix",
+    // As `vkfd_raw_wide`, past the caches.
     "vkfd_raw_wide_past:",
     "mov rcx, rdx",
     "xor edx, edx",
@@ -100,6 +167,11 @@ global_asm!(
     "vkfd_raw_lanes_fix:",
     "mov rax, rcx",
     "ret",
+    ".balign 64",
+    "vkfd_raw_even: .long 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30",
+    "vkfd_raw_odd: .long 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31",
+    "vkfd_raw_first_two: .long 0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29",
+    "vkfd_raw_last_two: .long 2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31",
     ".popsection",
 );
 
@@ -119,6 +191,9 @@ extern "C" {
     fn vkfd_raw_vectors(dst: *mut u8, src: *const u8, count: usize) -> Answer;
     fn vkfd_raw_wide(dst: *mut u8, src: *const u8, count: usize) -> Answer;
     fn vkfd_raw_wide_past(dst: *mut u8, src: *const u8, count: usize) -> Answer;
+    fn vkfd_raw_load_rows1(dst: *mut u32, from: *const *mut u8, count: usize) -> Answer;
+    fn vkfd_raw_load_rows2(dst: *mut u32, from: *const *mut u8, count: usize) -> Answer;
+    fn vkfd_raw_load_rows4(dst: *mut u32, from: *const *mut u8, count: usize) -> Answer;
 }
 
 /// The region and its fix-up.
@@ -175,4 +250,21 @@ pub(crate) unsafe fn copy_lines_past(dst: *mut u8, src: *const u8, lines: usize)
     install();
     // SAFETY: as in `copy_lines`; the processor has AVX.
     bulk(lines, &unsafe { vkfd_raw_wide_past(dst, src, lines) }).map_err(|f| Faulted { done: f.done * 64, ..f })
+}
+
+pub(crate) unsafe fn load_rows(dst: *mut u32, from: &[*mut u8], words: usize) -> Result<(), Faulted> {
+    install();
+    let (ptr, count) = (from.as_ptr(), from.len() / words);
+    if count == 0 {
+        return Ok(());
+    }
+    // SAFETY: as in `load_each`; the processor has AVX-512.
+    let answer = unsafe {
+        match words {
+            1 => vkfd_raw_load_rows1(dst, ptr, count),
+            2 => vkfd_raw_load_rows2(dst, ptr, count),
+            _ => vkfd_raw_load_rows4(dst, ptr, count),
+        }
+    };
+    bulk(count, &answer).map_err(|f| Faulted { done: f.done * 64 * words, ..f })
 }

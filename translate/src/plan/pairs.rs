@@ -67,6 +67,7 @@ pub(crate) fn is_two(op: Op) -> bool {
         Op::VPkFmaF32
             | Op::VPkMulF32
             | Op::VPkAddF32
+            | Op::VPkMovB32
             | Op::VMovB64
             | Op::VLshlrevB64
             | Op::VLshrrevB64
@@ -114,6 +115,16 @@ pub(super) fn halves(inst: &Inst) -> Option<[Inst; 2]> {
     let (low, high) = (inst.src[1], pair(inst.src[1]));
     let vop3 = |inst: Inst| Inst { format: Format::Vop3, ..inst };
     match inst.op {
+        // Each word is of a source of its own, and signs are no part of a move.
+        Op::VPkMovB32 => {
+            let half = |index: usize, dst| {
+                let source = inst.src[index];
+                let is_high = mods.op_sel >> index & 1 != 0;
+                let source = if is_high { pair(source).unwrap_or(Operand::Int(0)) } else { source };
+                Inst { format: Format::Vop1, ..make(Op::VMovB32, dst, [source, none, none]) }
+            };
+            Some([half(0, inst.dst), half(1, high_dst)])
+        }
         Op::VMovB64 if plain => {
             let source = inst.src[0];
             let high = match source {

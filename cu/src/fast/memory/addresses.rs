@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The addresses of lanes, how they lie, and host pointers of them.
+//! The addresses of lanes, their [`Shape`], and host pointers of them.
 
 use super::aperture::{self, is_in_one};
+#[cfg(target_arch = "x86_64")]
+use super::lanes512;
+use super::shape::{run, Shape};
 use super::Words;
 use crate::fast::cache::PAGE;
 use crate::fast::operation::{vectors, LOW};
@@ -10,28 +13,6 @@ use crate::fast::step::{Cx, Step};
 
 /// No scalar base.
 pub(super) const NO_BASE: u8 = 255;
-
-/// How the active lanes lie.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// All at one address.
-    Same,
-    /// Side by side: lane n is n times the size of an access behind the place of lane 0, active or
-    /// not.
-    Line,
-    /// All lanes, those of each [`run`] side by side and with the same high half.
-    Runs,
-    Anyhow,
-}
-
-/// Lanes that fill whole lines of 64 bytes if they lie side by side.
-pub(super) const fn run(bytes: u32) -> usize {
-    if bytes % 8 == 0 {
-        8
-    } else {
-        16
-    }
-}
 
 /// The addresses of the lanes. They are valid until a handler writes its result, which may replace
 /// them.
@@ -55,16 +36,16 @@ impl Addresses {
             } else {
                 (std::ptr::null(), cx.address(step.scalar[0]).wrapping_add(step.imm as u64))
             };
-            Addresses { low: row.cast(), high, base, shape: Shape::Anyhow }.shaped::<S>(cx.all, exec, bytes)
+            Addresses { low: row.cast(), high, base, shape: Shape::Anyhow }.shaped::<S>(step, (cx.all, exec), bytes)
         }
     }
 
     /// Of offsets from a base, which stay where they are.
     #[inline(always)]
-    pub(super) fn by<S: Simd>(offsets: &Words, base: u64, (all, exec): (u64, u64), bytes: u32) -> Addresses {
+    pub(super) fn by<S: Simd>(step: &Step, offsets: &Words, base: u64, lanes: (u64, u64), bytes: u32) -> Addresses {
         let addresses = Addresses { low: offsets, high: std::ptr::null(), base, shape: Shape::Anyhow };
         // SAFETY: the words of all lanes.
-        unsafe { addresses.shaped::<S>(all, exec, bytes) }
+        unsafe { addresses.shaped::<S>(step, lanes, bytes) }
     }
 
     /// The same, with the shape of the active lanes, each of which reaches so many bytes.
@@ -72,9 +53,26 @@ impl Addresses {
     /// # Safety
     /// The words of all lanes are there.
     #[inline(always)]
-    unsafe fn shaped<S: Simd>(self, all: u64, exec: u64, bytes: u32) -> Addresses {
+    unsafe fn shaped<S: Simd>(self, step: &Step, (all, exec): (u64, u64), bytes: u32) -> Addresses {
         let Addresses { low, high, .. } = self;
         let (row, highs) = (low.cast::<u32>(), high.cast::<u32>());
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = step;
+        #[cfg(target_arch = "x86_64")]
+        if step.avx512 && exec == all {
+            let lanes = 8 * vectors(all);
+            // SAFETY: the caller's; the processor has AVX-512.
+            let shape = unsafe {
+                if high.is_null() || lanes512::are_same(highs, lanes) {
+                    lanes512::shape(row, lanes, bytes)
+                } else {
+                    Shape::Anyhow
+                }
+            };
+            #[cfg(debug_assertions)]
+            let shape = if step.guesses { Shape::Line } else { shape };
+            return Addresses { shape, ..self };
+        }
         // SAFETY: the caller's.
         unsafe {
             let at = |lane: usize| *row.add(lane);

@@ -32,11 +32,13 @@ pub(super) struct Addressing {
 }
 
 impl Addressing {
+    #[inline(always)]
     pub(super) unsafe fn of(step: &Step, cx: &Cx) -> Addressing {
-        // SAFETY: the step's rows and registers exist.
+        // SAFETY: the step's rows and registers exist. Programs change a descriptor's words one by
+        // one: volatile loads stay four, and wait for no more than their own words.
         unsafe {
             let first = cx.scalars.add(step.scalar[0].into());
-            let words = std::array::from_fn(|n| first.add(n).read());
+            let words = std::array::from_fn(|n| first.add(n).read_volatile());
             Addressing {
                 buffer: Buffer::decode(cx.wave.target, words),
                 index: cx.row(step.src[0]),
@@ -96,7 +98,12 @@ impl Addressing {
     /// without elements whose lanes have no index. `None` if it is another one, or if only some of
     /// a lane's words are in range.
     #[inline(always)]
-    pub(super) unsafe fn plain<S: Simd>(&self, (all, exec): (u64, u64), words: u32, to: &mut Words) -> Option<u64> {
+    pub(super) unsafe fn plain<S: Simd>(
+        &self,
+        (all, exec, avx512): (u64, u64, bool),
+        words: u32,
+        to: &mut Words,
+    ) -> Option<u64> {
         let Buffer { element, add_tid, stride, check, records, .. } = self.buffer;
         let is_by_bytes = match check {
             None | Some(3) => true,
@@ -110,6 +117,14 @@ impl Addressing {
         let bound = |bytes: u32| u64::from(records).checked_sub(u64::from(self.scalar) + u64::from(bytes));
         let Some(last) = bound(4 * words) else { return bound(4).is_none().then_some(0) };
         let (first, last) = (bound(4)? as u32, last as u32);
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = avx512;
+        #[cfg(target_arch = "x86_64")]
+        if avx512 && self.how & OFFSET != 0 {
+            // SAFETY: the row exists, and the processor has AVX-512.
+            let [some, whole] = unsafe { super::lanes512::sums(self.offset, self.immediate, [first, last], to) };
+            return (some & exec == whole & exec).then_some(whole & exec);
+        }
         let (mut some, mut whole) = (0, 0);
         // SAFETY: the row exists, and there is room for as many words.
         unsafe {

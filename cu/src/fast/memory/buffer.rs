@@ -5,7 +5,7 @@
 use super::addresses::Addresses;
 use super::addressing::{address, Addressing, Described};
 use super::transfer::{self, transfer};
-use super::{both, global, Words};
+use super::{are_apart, both, global, Words};
 use crate::fast::builder::Builder;
 use crate::fast::operation::vectors;
 use crate::fast::simd::Simd;
@@ -13,10 +13,9 @@ use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
 use crate::reference::memory::{kind, Extend, Kind};
 use vkfd_isa::{Format, Inst};
 
-/// What lanes reach.
+/// What lanes reach: offsets from a base.
 struct Reached {
     base: u64,
-    offsets: Words,
     /// Lanes that are in range.
     inside: u64,
 }
@@ -24,15 +23,15 @@ struct Reached {
 impl Reached {
     /// Of active lanes with `words` each, if a base and offsets of 32 bits say it.
     #[inline(always)]
-    unsafe fn of<S: Simd>(step: &Step, cx: &Cx, exec: u64, words: u32) -> Option<Reached> {
+    unsafe fn of<S: Simd>(step: &Step, cx: &Cx, exec: u64, words: u32, offsets: &mut Words) -> Option<Reached> {
         // SAFETY: the step's rows and registers exist.
         let addressing = unsafe { Addressing::of(step, cx) };
         if addressing.buffer.element != 0 {
             return None;
         }
-        let mut reached = Reached { base: addressing.base(), offsets: [0; 64], inside: 0 };
+        let mut reached = Reached { base: addressing.base(), inside: 0 };
         // SAFETY: as above.
-        if let Some(inside) = unsafe { addressing.plain::<S>((cx.all, exec), words, &mut reached.offsets) } {
+        if let Some(inside) = unsafe { addressing.plain::<S>((cx.all, exec, step.avx512), words, offsets) } {
             return Some(Reached { inside, ..reached });
         }
         let (mut rest, mut furthest) = (exec, 0);
@@ -44,7 +43,7 @@ impl Reached {
             }
             let offset = addressing.linear(lane);
             furthest = offset.max(furthest);
-            reached.offsets[lane] = offset as u32;
+            offsets[lane] = offset as u32;
             reached.inside |= 1 << lane;
         }
         (furthest <= u64::from(u32::MAX - 16)).then_some(reached)
@@ -60,11 +59,12 @@ unsafe fn load<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     }
     // SAFETY: the caller's; the offsets live until the handler returns.
     unsafe {
-        let Some(Reached { base, offsets, inside }) = Reached::of::<S>(step, cx, exec, N as u32) else {
+        let mut offsets = [0; 64];
+        let Some(Reached { base, inside }) = Reached::of::<S>(step, cx, exec, N as u32, &mut offsets) else {
             return transfer::load::<Described, N>(step, cx);
         };
         if inside != 0 {
-            let addresses = Addresses::by::<S>(&offsets, base, (cx.all, inside), 4 * N as u32);
+            let addresses = Addresses::by::<S>(step, &offsets, base, (cx.all, inside), 4 * N as u32);
             let flow = global::load_from::<S, N, false>(step, cx, addresses, inside);
             if flow == Flow::Slow {
                 return flow;
@@ -93,13 +93,14 @@ unsafe fn store<S: Simd, const N: usize>(step: &Step, cx: &mut Cx) -> Flow {
     }
     // SAFETY: the caller's; the offsets live until the handler returns.
     unsafe {
-        let Some(Reached { base, offsets, inside }) = Reached::of::<S>(step, cx, exec, N as u32) else {
+        let mut offsets = [0; 64];
+        let Some(Reached { base, inside }) = Reached::of::<S>(step, cx, exec, N as u32, &mut offsets) else {
             return transfer::store::<Described, N>(step, cx);
         };
         if inside == 0 {
             return step.done(cx);
         }
-        let addresses = Addresses::by::<S>(&offsets, base, (cx.all, inside), 4 * N as u32);
+        let addresses = Addresses::by::<S>(step, &offsets, base, (cx.all, inside), 4 * N as u32);
         global::store_to::<S, N, false>(step, cx, addresses, (inside, step.src[2]))
     }
 }
@@ -132,11 +133,17 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     run = handler(kind, builder.avx2).unwrap_or(run);
     let words = usize::from(bytes.div_ceil(4));
     let mut step = place.step(run);
+    step.avx512 = builder.avx512;
     address(builder, inst, &mut step)?;
     step.scalar[2] |= how << 2;
     step.scalar[3] = bytes;
     match kind {
-        Kind::Load { .. } => step.dst = layout.row(inst.dst, words)? * ROW,
+        Kind::Load { .. } => {
+            let first = layout.row(inst.dst, words)?;
+            let count = usize::from(memory.idxen) + usize::from(memory.offen);
+            step.dst = first * ROW;
+            step.apart = count == 0 || are_apart((first, words), (layout.row(memory.vaddr, count)?, count));
+        }
         _ => step.src[2] = Source::register(layout.row(memory.data, words)? * ROW),
     }
     steps.push(step);

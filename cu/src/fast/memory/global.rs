@@ -6,8 +6,9 @@
 //! FLAT's apertures. A word in two pages is loaded in two parts, and the reference engine stores
 //! such words.
 
-use super::addresses::{ends, run, Addresses, Shape, NO_BASE};
-use super::{aperture, both, Words};
+use super::addresses::{ends, Addresses, NO_BASE};
+use super::shape::{run, Shape};
+use super::{aperture, are_apart, both, Words};
 use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
 use crate::fast::operation::vectors;
@@ -152,8 +153,6 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
     let (first, last) = ends(exec);
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        let mut data = Buffer::<N>::uninit();
-        let data = data.as_mut_ptr().cast::<[u32; N]>();
         if FLAT && addresses.shape == Shape::Runs {
             addresses.shape = Shape::Anyhow;
         }
@@ -163,6 +162,13 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
                 addresses.shape = Shape::Anyhow;
             }
         }
+        #[cfg(target_arch = "x86_64")]
+        if load_into_rows::<N>(step, cx, &addresses, exec).is_some() {
+            cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
+            return step.done(cx);
+        }
+        let mut data = Buffer::<N>::uninit();
+        let data = data.as_mut_ptr().cast::<[u32; N]>();
         let done = match addresses.shape {
             Shape::Same => {
                 let mut one = [0u32; N];
@@ -226,6 +232,56 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
     }
     cx.cache.moved += u64::from(exec.count_ones()) * 4 * N as u64;
     step.done(cx)
+}
+
+/// Loads all lanes into their rows at once, if they lie in lines of 64 bytes within pages. `None`:
+/// it is to be done otherwise, and no address has been replaced.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &Addresses, exec: u64) -> Option<()> {
+    let lanes = 8 * vectors(cx.all);
+    let together = match addresses.shape {
+        Shape::Line => lanes,
+        Shape::Runs => run(4 * N as u32),
+        Shape::Same | Shape::Anyhow => return None,
+    };
+    if N == 3 || !step.avx512 || !step.apart || exec != cx.all {
+        return None;
+    }
+    let len = 4 * N * together;
+    let mut lines = [std::ptr::null_mut(); 16];
+    let mut count = 0;
+    for first in (0..lanes).step_by(together) {
+        let va = addresses.va(first);
+        // As in `load_runs`.
+        if addresses.va(first + together - 1) != va.wrapping_add((len - 4 * N) as u64) {
+            return None;
+        }
+        let mut done = 0;
+        while done < len {
+            let at = va.wrapping_add(done as u64);
+            let host = cx.cache.page(cx.world, at, false)?;
+            // A line in two pages is not one.
+            let part = ((PAGE - at % PAGE) as usize / 64).min((len - done) / 64);
+            if part == 0 {
+                return None;
+            }
+            for line in 0..part {
+                *lines.get_mut(count)? = host.wrapping_add(64 * line);
+                count += 1;
+            }
+            done += 64 * part;
+        }
+    }
+    // SAFETY: spans of the world while the gate is open, and the step's rows; the processor has
+    // AVX-512.
+    unsafe { raw::load_rows(cx.row_mut(step.dst), lines.get(..count)?, N).ok()? };
+    if let Some(stride) = stride(step, addresses.va(0)) {
+        for first in (0..lanes).step_by(together) {
+            ask_for(cx, addresses.va(first).wrapping_add(stride), len, false);
+        }
+    }
+    Some(())
 }
 
 /// Loads all lanes, a run at a time.
@@ -579,6 +635,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         _ => return None,
     };
     let mut step = place.step(run);
+    step.avx512 = builder.avx512;
     step.imm = memory.offset.into();
     let has_base = !matches!(memory.base, Operand::None | Operand::Scalar(Operand::NULL));
     step.scalar[0] = if has_base && !flat { builder.layout.scalar(memory.base, 2)? } else { NO_BASE };
@@ -586,7 +643,9 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
     step.src[0] = Source::register(address * ROW);
     match kind(inst.op)? {
         Kind::Load { bytes, extend } => {
-            step.dst = builder.layout.row(inst.dst, words)? * ROW;
+            let first = builder.layout.row(inst.dst, words)?;
+            step.dst = first * ROW;
+            step.apart = are_apart((first, words), (address, if step.scalar[0] == NO_BASE { 2 } else { 1 }));
             step.scalar[1] = bytes;
             step.scalar[2] = EXTENDS.iter().position(|other| *other == extend)? as u8;
         }

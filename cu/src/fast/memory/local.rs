@@ -282,6 +282,11 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         _ => return None,
     };
     let mut step = place.step(run);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(wider) = super::local512::handler(inst.op).filter(|_| builder.avx512) {
+        step.run = wider;
+        step.alone = wider;
+    }
     step.src[0] = Source::register(builder.layout.row(memory.vaddr, 1)? * ROW);
     let offsets =
         if unit == 0 { [memory.offset as u32, 0] } else { memory.offsets.map(|offset| u32::from(offset) * unit) };

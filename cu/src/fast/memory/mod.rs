@@ -22,8 +22,13 @@ mod atomic;
 mod buffer;
 mod exchange;
 mod global;
+#[cfg(target_arch = "x86_64")]
+mod lanes512;
 mod local;
+#[cfg(target_arch = "x86_64")]
+mod local512;
 mod scratch;
+mod shape;
 mod transfer;
 mod uniform;
 
@@ -91,6 +96,11 @@ macro_rules! both {
     }};
 }
 use both;
+
+/// Whether no row of some is one of others; each begins somewhere, and is as many.
+fn are_apart((first, count): (usize, usize), (other, others): (usize, usize)) -> bool {
+    first + count <= other || other + others <= first
+}
 
 /// A row's words.
 type Words = [u32; 64];

@@ -55,7 +55,8 @@ impl Buffer {
         }
     }
 
-    /// The descriptor of four words.
+    /// The descriptor of four words. Inlined, for a copy of it would wait for its parts.
+    #[inline(always)]
     pub(crate) fn decode(target: Target, words: [u32; 4]) -> Buffer {
         let [low, high, records, last] = words;
         let add_tid = last >> 23 & 1 != 0;
