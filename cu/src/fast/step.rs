@@ -168,7 +168,7 @@ pub(super) struct Step {
     pub(super) next: *const Step,
     /// The handler of this step by itself, where `run` is a chain's.
     pub(super) alone: Run,
-    /// The rest of a vector operation, see [`super::rest`], or the handler for what the own one
+    /// The rest of a vector operation, see [`super::rest`], or the handler for operands that `run`
     /// leaves. Then the number of the operation, and the source that is in a scalar register,
     /// counted from one.
     pub(super) rest: Run,
