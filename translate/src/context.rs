@@ -174,6 +174,10 @@ pub struct Context {
     pub(crate) done: u32,
     pub(crate) end: u32,
     pub(crate) trace: *mut u32,
+    /// Where the trace of the rounds begins that one strip has to do, and how many they are, behind
+    /// two strips abreast.
+    pub(crate) from: *mut u32,
+    pub(crate) rounds: u32,
     pub(crate) pool: *const u32,
     pub(crate) mend: Option<Mend>,
     pub(crate) access: Option<Access>,
@@ -245,6 +249,8 @@ impl Context {
             done: 0,
             end: 0,
             trace: trace_words.as_mut_ptr(),
+            from: std::ptr::null_mut(),
+            rounds: 0,
             pool: std::ptr::null(),
             mend: Some(mend),
             access: Some(access),

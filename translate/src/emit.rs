@@ -14,6 +14,7 @@
 //! pool. `r8` is the round's trace, `r10` the rounds that are left, `r11` the strip's bytes in a
 //! mask. `r14` and `r15` have masks ([`masks`]).
 
+mod abreast;
 mod access;
 mod compare;
 mod double;
@@ -28,6 +29,7 @@ mod store;
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::stubs::Host;
 use crate::width::{self, Both, Width};
+pub(crate) use abreast::SECOND;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use rows::Held;
 pub(crate) use rows::{Learned, Needs, Plan};
@@ -102,6 +104,8 @@ pub(crate) struct Emit {
     /// The segment's rows, and where they are.
     plan: Plan,
     held: Held,
+    /// The strip of which rows are spoken, if there are two abreast: 0 or [`SECOND`].
+    pub(crate) strip: u16,
     /// How many temporaries the instruction has taken, and what was learned of all.
     taken: usize,
     pub(crate) needs: Needs,
@@ -162,6 +166,7 @@ impl Emit {
             host,
             plan,
             held: Held::new(width),
+            strip: 0,
             taken: 0,
             needs,
             loses_rows: false,
@@ -221,10 +226,6 @@ impl Emit {
     /// Where EXEC is in narrow strips.
     pub(crate) fn exec_vector(&self) -> Register {
         self.width.vector(self.width.vectors() - 1)
-    }
-
-    fn row(row: u16) -> MemoryOperand {
-        at(Register::RDI, 256 * i64::from(row))
     }
 
     fn masked(&mut self, mask: Register, instruction: Result<Instruction, IcedError>) {

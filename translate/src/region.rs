@@ -15,7 +15,9 @@
 //! pass's first instruction. When a store misses, all that comes before it is done and nothing
 //! behind it: the engine goes on with it. It may have stored some lanes, and stores them again.
 
+mod abreast;
 mod pass;
+mod round;
 mod slice;
 mod strips;
 

@@ -565,6 +565,7 @@ fn faults_are_noticed() {
         for switch in [
             Switch::LostRows,
             Switch::LostRound,
+            Switch::SameStrip,
             Switch::OpenLanes,
             Switch::SwappedSources,
             Switch::LateScalars,

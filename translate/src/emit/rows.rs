@@ -135,6 +135,19 @@ impl Plan {
         }
     }
 
+    /// Whether a round reads what the one before it has left in a row.
+    pub(super) fn is_live(&self, row: u16) -> bool {
+        self.get(row).is_some_and(|known| known.is_live)
+    }
+
+    /// The most rows that have a value at once which is read later, or get one.
+    pub(crate) fn pressure(&self) -> usize {
+        let is_held = |known: &&Planned, item: usize| {
+            self.next(known.row, item) != Next::Never || known.events.iter().any(|(at, _)| *at == item)
+        };
+        (0..self.length).map(|item| self.rows.iter().filter(|known| is_held(known, item)).count()).max().unwrap_or(0)
+    }
+
     /// How many registers of a loop may be the same ones in each round.
     pub(crate) fn fix(&mut self, most: usize) {
         if !self.is_loop {
@@ -331,6 +344,34 @@ impl Needs {
         self.0.len() - 1
     }
 
+    /// Those of the second body.
+    fn light(&self) -> std::ops::Range<usize> {
+        self.last() / 2..self.last()
+    }
+
+    /// The most that an instruction of the second body takes, or what is outside of it.
+    pub(crate) fn most_of_light(&self) -> usize {
+        let light = self.0[self.light()].iter().map(|need| usize::from(need.left)).max();
+        light.unwrap_or(0).max(self.outside())
+    }
+
+    /// Of two strips abreast: the second body twice.
+    pub(super) fn abreast(&self) -> Needs {
+        let light = &self.0[self.light()];
+        Needs(light.iter().chain(light).chain(self.0.last()).map(|need| Need::of(need.left)).collect())
+    }
+
+    /// Adds what was learned of these.
+    pub(super) fn learn(&mut self, abreast: &Needs) {
+        let (light, last) = (self.light(), self.last());
+        let places = light.clone().chain(light).chain([last]);
+        for (place, other) in places.zip(&abreast.0) {
+            let need = &mut self.0[place];
+            need.taken = need.taken.max(other.taken);
+            need.is_short |= other.is_short;
+        }
+    }
+
     pub(crate) fn outside(&self) -> usize {
         self.of(self.last())
     }
@@ -394,12 +435,13 @@ impl Emit {
         if self.held.spilled.contains(&row) {
             self.slot(row)
         } else {
-            Emit::row(row)
+            self.row(row)
         }
     }
 
     /// A row, where it is.
     pub(crate) fn row_source(&self, row: u16) -> Src {
+        let row = row + self.strip;
         match self.held.find(row) {
             Some((register, State::Clean | State::Dirty)) => Src::Reg(self.width.vector(register)),
             _ => Src::Row(self.place(row)),
@@ -408,6 +450,7 @@ impl Emit {
 
     /// The register that a row's new value is made in.
     pub(crate) fn row_destination(&mut self, row: u16) -> Register {
+        let row = row + self.strip;
         match self.held.find(row) {
             Some((register, _)) => self.width.vector(register),
             None => self.temp(),
@@ -416,6 +459,7 @@ impl Emit {
 
     /// A row has a new value.
     pub(crate) fn settle(&mut self, row: u16, value: Register) {
+        let row = row + self.strip;
         if let Some((register, _)) = self.held.find(row) {
             self.mov(self.width.vector(register), Src::Reg(value));
             self.held.put(register, row, State::Dirty);
@@ -487,11 +531,15 @@ impl Emit {
     /// The instruction of this number is next, which reads and writes these rows. A `light` body
     /// leaves out results that nobody reads.
     pub(crate) fn prepare(&mut self, item: usize, is_light: bool, reads: &[u16], writes: &[u16]) {
+        let of_strip = |row: &u16| row + self.strip;
+        let (reads, writes): (Few, Few) = (reads.iter().map(of_strip).collect(), writes.iter().map(of_strip).collect());
+        // Behind the first strip's instructions are the second one's.
+        let item = item + if self.strip == 0 { 0 } else { self.plan.length / 2 };
         (self.held.item, self.held.need) = (item, item + if is_light { self.plan.length } else { 0 });
         // The result of their instruction is not needed.
         let fresh = self.held.all().filter(|(.., state)| *state == State::Fresh);
         self.held.taken &= !fresh.fold(0, |fresh, (register, ..)| fresh | 1 << register);
-        let mut pinned: Few = reads.iter().chain(writes).copied().collect();
+        let mut pinned: Few = reads.iter().chain(&writes).copied().collect();
         pinned.sort_unstable();
         pinned.dedup();
         if self.loses_rows {
@@ -502,7 +550,7 @@ impl Emit {
         let needs = self.needs.of(self.held.need);
         // Sources may be in memory as well, and results in temporaries.
         if self.held.room() < targets.len() + needs {
-            for kept in [&pinned[..], writes, &[]] {
+            for kept in [&pinned[..], &writes, &[]] {
                 self.make_room(targets.len() + needs, kept);
             }
         }
@@ -545,7 +593,7 @@ impl Emit {
         for row in self.plan.handed_on() {
             self.begin();
             let room = self.temp();
-            self.asm.add(Instruction::with2(width::LOAD.of(self.width), room, Emit::row(row)));
+            self.asm.add(Instruction::with2(width::LOAD.of(self.width), room, self.row(row)));
             self.spill(row, room);
         }
         self.begin_round();
@@ -618,7 +666,7 @@ impl Emit {
 
     /// Stores the active lanes of a row.
     fn store(&mut self, row: u16, value: Src) {
-        let (place, code) = (Emit::row(row), width::STORE.of(self.width));
+        let (place, code) = (self.row(row), width::STORE.of(self.width));
         if self.width.is_wide() {
             let value = self.reg(value);
             self.masked(EXEC, Instruction::with2(code, place, value));
@@ -643,7 +691,7 @@ impl Emit {
             Src::Reg(register) => register,
             _ => {
                 let value = self.temp();
-                self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, Emit::row(row)));
+                self.asm.add(Instruction::with2(width::LOAD.of(self.width), value, self.row(row)));
                 value
             }
         };

@@ -118,7 +118,7 @@ impl Emit {
             (place.index, place.scale) = (Register::R12, 4);
             place
         };
-        let (addresses, words) = (lane(Emit::row(access.address)), lane(Emit::row(access.data[0])));
+        let (addresses, words) = (lane(self.row(access.address)), lane(self.row(access.data[0])));
         let (next, beyond, done) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.load32(Register::R13D, context(offset_of!(Context, lds_bytes)));
         self.asm.add(Instruction::with2(Code::Sub_rm32_imm8, Register::R13D, 4));
