@@ -4,8 +4,8 @@
 //!
 //! A *tile* is four rows of D by all columns, 16 or 32. Its sums stay in registers over all
 //! products. A's elements are broadcast, by the instruction that multiplies if there are 16
-//! columns. B's are vectors, which serve all four rows. Singles of 16 by 16 are one tile, if no
-//! result is NaN.
+//! columns. B's are vectors, which serve all four rows. Most singles have larger tiles
+//! ([`super::singles512`]).
 //!
 //! bfloat16 has products and sums that the host has exactly, unless they are denormal. All of them
 //! but the last are operands of the next sum, and a denormal operand leaves a flag in MXCSR. So
@@ -16,6 +16,7 @@
 
 use super::avx2::Avx2;
 use super::elements::{element, BF16, BF16_K, F16, F32, I8};
+use super::singles512::{eights, whole};
 use super::step::{Cx, Flow, Run, Step, ROW};
 use crate::reference::{Dense, Element, MatrixShape};
 use std::arch::asm;
@@ -429,91 +430,6 @@ tiles!(BF16_K, brain_fours);
 tiles!(I8_2, bytes);
 tiles!(I8_4, byte_fours);
 
-/// One operation for each row of D of 16 by 16 singles: `$each` with the row's number, its sum, and
-/// where the sum lies.
-macro_rules! rows {
-    ($each:ident $($more:tt)*) => {
-        concat!(
-            $each!(0, "zmm16", "0" $($more)*), $each!(1, "zmm17", "256" $($more)*),
-            $each!(2, "zmm18", "512" $($more)*), $each!(3, "zmm19", "768" $($more)*),
-            $each!(4, "zmm20", "64" $($more)*), $each!(5, "zmm21", "320" $($more)*),
-            $each!(6, "zmm22", "576" $($more)*), $each!(7, "zmm23", "832" $($more)*),
-            $each!(8, "zmm24", "128" $($more)*), $each!(9, "zmm25", "384" $($more)*),
-            $each!(10, "zmm26", "640" $($more)*), $each!(11, "zmm27", "896" $($more)*),
-            $each!(12, "zmm28", "192" $($more)*), $each!(13, "zmm29", "448" $($more)*),
-            $each!(14, "zmm30", "704" $($more)*), $each!(15, "zmm31", "960" $($more)*),
-        )
-    };
-}
-
-/// Takes a row's sum.
-macro_rules! take {
-    ($row:literal, $sum:literal, $at:literal) => {
-        concat!("vmovups ", $sum, ", [{c} + ", $at, "]\n")
-    };
-}
-
-/// Puts a row's sum.
-macro_rules! put {
-    ($row:literal, $sum:literal, $at:literal) => {
-        concat!("vmovups [{d} + ", $at, "], ", $sum, "\n")
-    };
-}
-
-/// Adds the products of A's elements and a row of B.
-macro_rules! multiply {
-    ($row:literal, $sum:literal, $at:literal, $b:literal, $k:literal) => {
-        concat!("vfmadd231ps ", $sum, ", ", $b, ", dword ptr [{a} + ", $k, " + 4*", $row, "]{{1to16}}\n")
-    };
-}
-
-/// The product of singles with 16 rows and columns and sums of four, all of it at once: D's rows
-/// stay in registers. Says whether it was stored: it is not if a result is NaN.
-///
-/// # Safety
-/// The processor has AVX-512 F. The rows exist: one of A and one of B, four of C and D.
-#[inline(always)]
-unsafe fn whole(a: *const u32, b: *const u32, c: *const u32, d: *mut u32) -> bool {
-    let mut bad = 1u32;
-    // SAFETY: the caller's.
-    unsafe {
-        asm!(
-            rows!(take),
-            "vmovups zmm0, [{b}]",
-            "vmovups zmm1, [{b} + 64]",
-            "vmovups zmm2, [{b} + 128]",
-            "vmovups zmm3, [{b} + 192]",
-            rows!(multiply, "zmm0", "0"),
-            rows!(multiply, "zmm1", "64"),
-            rows!(multiply, "zmm2", "128"),
-            rows!(multiply, "zmm3", "192"),
-            "kxorw k2, k2, k2",
-            look!(F32, "zmm16" "zmm17" "zmm18" "zmm19"),
-            look!(F32, "zmm20" "zmm21" "zmm22" "zmm23"),
-            look!(F32, "zmm24" "zmm25" "zmm26" "zmm27"),
-            look!(F32, "zmm28" "zmm29" "zmm30" "zmm31"),
-            "kortestw k2, k2",
-            "jnz 3f",
-            rows!(put),
-            "xor {bad:e}, {bad:e}",
-            "3:",
-            a = in(reg) a,
-            b = in(reg) b,
-            c = in(reg) c,
-            d = in(reg) d,
-            bad = inout(reg) bad,
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
-            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
-            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
-            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
-            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
-            out("k1") _, out("k2") _,
-            options(nostack)
-        );
-    }
-    bad == 0
-}
-
 /// MXCSR without its flags.
 unsafe fn clear_flags() {
     let mut word = 0u32;
@@ -551,12 +467,17 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
         if (M, K, BLOCKS, KIND) == (16, 4, 1, F32) && step.scalar[0] == 0 && whole(a, b, sources[2], to) {
             return step.done(cx);
         }
+        let mut stored = 0;
+        if (M, K, BLOCKS, KIND) == (32, 2, 1, F32) && step.scalar[0] == 0 {
+            // Each has two tiles.
+            stored = 2 * eights(a, b, sources[2], to);
+        }
         let constant = [step.imm as u32; 32];
         if KIND == BF16 || KIND == BF16_K {
             clear_flags();
         }
         for block in 0..BLOCKS {
-            for rows in 0..M / 4 {
+            for rows in stored..M / 4 {
                 // Lanes have columns first, then every other four rows.
                 let (result, lane) = if M == 32 { (4 * (rows / 2), 32 * (rows % 2)) } else { (0, 16 * rows) };
                 let at = 64 * (results * block + result) + lane;

@@ -98,6 +98,8 @@ mod seam;
 mod section;
 mod shift64;
 mod simd;
+#[cfg(target_arch = "x86_64")]
+mod singles512;
 mod special;
 #[cfg(debug_assertions)]
 mod spoil;

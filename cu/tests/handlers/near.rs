@@ -46,7 +46,7 @@ fn places(numbers: &mut Numbers, bytes: u64, end: u64) -> [u32; 64] {
     let odd = numbers.below(64);
     let places: [u64; 64] = std::array::from_fn(|lane| {
         let lane = lane as u64;
-        match numbers.0 % 14 {
+        match numbers.0 % 15 {
             0 => aligned + lane * bytes,
             1 => start + lane * bytes,
             2 => end.saturating_sub(64 * bytes) + lane * bytes,
@@ -57,6 +57,7 @@ fn places(numbers: &mut Numbers, bytes: u64, end: u64) -> [u32; 64] {
             7 => aligned + (63 - lane) * bytes,
             8 => apart[lane as usize / 8] + lane % 8 * bytes,
             9 => apart[lane as usize / 16] + lane % 16 * bytes,
+            14 => apart[lane as usize / 4 % 8] + lane % 4 * bytes,
             10 => apart[lane as usize % 8],
             11 => aligned + (lane * 37 + start) % 32 * 4,
             12 => aligned + lane * bytes + if lane == odd { 4 } else { 0 },

@@ -4,7 +4,7 @@
 use super::aperture::{self, is_in_one};
 #[cfg(target_arch = "x86_64")]
 use super::lanes512;
-use super::shape::{run, Shape};
+use super::shape::{line, Shape};
 use super::Words;
 use crate::fast::cache::PAGE;
 use crate::fast::operation::{vectors, LOW};
@@ -98,11 +98,13 @@ impl Addresses {
                     return Addresses { shape: Shape::Line, ..self };
                 }
             }
+            // Eight lanes are the fewest that are looked at together.
+            let run = line(bytes).max(8);
             let mut ragged = S::splat(0);
             for group in 0..groups {
                 let lanes = S::lanes((exec >> (8 * group)) as u8);
                 let here = S::load(row.add(8 * group));
-                let within = 8 * group % run(bytes);
+                let within = 8 * group % run;
                 let own = S::splat(at(8 * group - within).wrapping_add(bytes * within as u32));
                 ragged = S::or(ragged, S::xor(here, S::add(own, S::steps(bytes))));
                 let expected = S::add(S::splat(start.wrapping_add(bytes * 8 * group as u32)), S::steps(bytes));
@@ -120,7 +122,7 @@ impl Addresses {
             } else if S::is_zero(apart) && !wraps {
                 Shape::Line
             } else if S::is_zero(ragged) && exec == all {
-                Shape::Runs
+                Shape::Runs(run)
             } else {
                 Shape::Anyhow
             };

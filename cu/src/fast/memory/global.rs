@@ -7,7 +7,7 @@
 //! such words.
 
 use super::addresses::{ends, Addresses, NO_BASE};
-use super::shape::{run, Shape};
+use super::shape::Shape;
 use super::{aperture, are_apart, both, Words};
 use crate::fast::builder::Builder;
 use crate::fast::cache::PAGE;
@@ -153,7 +153,7 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
     let (first, last) = ends(exec);
     // SAFETY: the step's rows and registers exist; buffers have room.
     unsafe {
-        if FLAT && addresses.shape == Shape::Runs {
+        if FLAT && matches!(addresses.shape, Shape::Runs(_)) {
             addresses.shape = Shape::Anyhow;
         }
         if FLAT && addresses.shape != Shape::Anyhow {
@@ -190,7 +190,7 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
                 expect(step, cx, va, len, false);
                 done
             }
-            Shape::Runs => load_runs::<S, N>(step, cx, &addresses, data),
+            Shape::Runs(run) => load_runs::<S, N>(step, cx, (&addresses, run), data),
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
                 let count = addresses.pointers(step, cx, exec, 4 * N as u64, (FLAT, false), &mut pointers);
@@ -242,14 +242,15 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
     let lanes = 8 * vectors(cx.all);
     let together = match addresses.shape {
         Shape::Line => lanes,
-        Shape::Runs => run(4 * N as u32),
+        Shape::Runs(run) => run,
         Shape::Same | Shape::Anyhow => return None,
     };
     if N == 3 || !step.avx512 || !step.apart || exec != cx.all {
         return None;
     }
+    // Runs that lie one behind the other are a piece.
     let len = 4 * N * together;
-    let mut lines = [std::ptr::null_mut(); 16];
+    let mut pieces = [(0u64, 0usize); 16];
     let mut count = 0;
     for first in (0..lanes).step_by(together) {
         let va = addresses.va(first);
@@ -257,6 +258,18 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
         if addresses.va(first + together - 1) != va.wrapping_add((len - 4 * N) as u64) {
             return None;
         }
+        match pieces[..count].last_mut() {
+            Some((begin, known)) if begin.wrapping_add(*known as u64) == va => *known += len,
+            _ => {
+                *pieces.get_mut(count)? = (va, len);
+                count += 1;
+            }
+        }
+    }
+    let pieces = &pieces[..count];
+    let mut lines = [std::ptr::null_mut(); 16];
+    let mut count = 0;
+    for &(va, len) in pieces {
         let mut done = 0;
         while done < len {
             let at = va.wrapping_add(done as u64);
@@ -277,8 +290,8 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
     // AVX-512.
     unsafe { raw::load_rows(cx.row_mut(step.dst), lines.get(..count)?, N).ok()? };
     if let Some(stride) = stride(step, addresses.va(0)) {
-        for first in (0..lanes).step_by(together) {
-            ask_for(cx, addresses.va(first).wrapping_add(stride), len, false);
+        for &(va, len) in pieces {
+            ask_for(cx, va.wrapping_add(stride), len, false);
         }
     }
     Some(())
@@ -289,10 +302,9 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
 unsafe fn load_runs<S: Simd, const N: usize>(
     step: &Step,
     cx: &mut Cx,
-    addresses: &Addresses,
+    (addresses, run): (&Addresses, usize),
     data: *mut [u32; N],
 ) -> Option<()> {
-    let run = run(4 * N as u32);
     let stride = stride(step, addresses.va(0));
     for first in (0..8 * vectors(cx.all)).step_by(run) {
         let va = addresses.va(first);

@@ -2,14 +2,15 @@
 //! The shape of all lanes of an access, on processors with AVX-512: [`super::addresses`] and
 //! [`super::addressing`] by sixteen lanes at a time.
 
-use super::shape::{run, Shape};
+use super::shape::{line, Shape};
 use std::arch::asm;
 
 /// The numbers of sixteen lanes.
 static LANES: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// For runs of 8 and 16 lanes: the first lane of each one's run.
-static FIRST: [[u32; 16]; 2] = [[0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8], [0; 16]];
+/// For runs of 4, 8 and 16 lanes: the first lane of each one's run.
+static FIRST: [[u32; 16]; 3] =
+    [[0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12], [0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8], [0; 16]];
 
 /// Compares sixteen words with those of each shape. zmm16 has the first word. zmm18 has the words
 /// of lanes side by side, and zmm19 the distance to the next ones. zmm20 has the first lane of each
@@ -36,7 +37,8 @@ macro_rules! compare {
 /// The words are there, and the processor has AVX-512 F.
 #[inline(always)]
 pub(super) unsafe fn shape(row: *const u32, lanes: usize, bytes: u32) -> Shape {
-    let (line, same, runs): (u32, u32, u32);
+    let (straight, same, runs): (u32, u32, u32);
+    let run = line(bytes);
     // SAFETY: the caller's; only the words and constants are read.
     unsafe {
         asm!(
@@ -59,15 +61,15 @@ pub(super) unsafe fn shape(row: *const u32, lanes: usize, bytes: u32) -> Shape {
             compare!("128"),
             compare!("192"),
             "2:",
-            "kmovw {line:e}, k1",
+            "kmovw {straight:e}, k1",
             "kmovw {same:e}, k2",
             "kmovw {runs:e}, k3",
             row = in(reg) row,
             bytes = in(reg) bytes,
             lanes = in(reg) lanes,
             numbers = in(reg) LANES.as_ptr(),
-            first = in(reg) FIRST[usize::from(run(bytes) == 16)].as_ptr(),
-            line = lateout(reg) line,
+            first = in(reg) FIRST[run.trailing_zeros() as usize - 2].as_ptr(),
+            straight = lateout(reg) straight,
             same = lateout(reg) same,
             runs = lateout(reg) runs,
             out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
@@ -76,12 +78,12 @@ pub(super) unsafe fn shape(row: *const u32, lanes: usize, bytes: u32) -> Shape {
             options(pure, readonly, nostack)
         );
         // The words must not wrap on the way.
-        if line == 0xffff && *row.add(lanes - 1) >= *row {
+        if straight == 0xffff && *row.add(lanes - 1) >= *row {
             Shape::Line
         } else if same == 0xffff {
             Shape::Same
         } else if runs == 0xffff {
-            Shape::Runs
+            Shape::Runs(run)
         } else {
             Shape::Anyhow
         }

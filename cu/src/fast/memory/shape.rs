@@ -9,16 +9,17 @@ pub(super) enum Shape {
     /// Side by side: lane n is n times the size of an access behind the place of lane 0, active or
     /// not.
     Line,
-    /// All lanes, those of each [`run`] side by side and with the same high half.
-    Runs,
+    /// All lanes, each run of so many side by side and with the same high half. They fill whole
+    /// lines of 64 bytes.
+    Runs(usize),
     Anyhow,
 }
 
-/// Lanes that fill whole lines of 64 bytes if they lie side by side.
-pub(super) const fn run(bytes: u32) -> usize {
-    if bytes % 8 == 0 {
-        8
-    } else {
-        16
+/// The fewest lanes that fill whole lines if they lie side by side.
+pub(super) const fn line(bytes: u32) -> usize {
+    match bytes {
+        16 => 4,
+        8 => 8,
+        _ => 16,
     }
 }
