@@ -140,12 +140,30 @@ impl Plan {
         self.get(row).is_some_and(|known| known.is_live)
     }
 
-    /// The most rows that have a value at once which is read later, or get one.
+    /// The most rows that have a value at once which is read later, or get one. As long as there are
+    /// events.
     pub(crate) fn pressure(&self) -> usize {
-        let is_held = |known: &&Planned, item: usize| {
-            self.next(known.row, item) != Next::Never || known.events.iter().any(|(at, _)| *at == item)
+        // How many rows more or fewer have one, by instruction.
+        let mut changes = vec![0isize; self.length + 1];
+        let mut hold = |range: std::ops::Range<usize>| {
+            changes[range.start] += 1;
+            changes[range.end] -= 1;
         };
-        (0..self.length).map(|item| self.rows.iter().filter(|known| is_held(known, item)).count()).max().unwrap_or(0)
+        for known in &self.rows {
+            let mut behind = 0;
+            for &(at, event) in &known.events {
+                hold(if event == Event::Read { behind..at + 1 } else { at..at + 1 });
+                behind = at + 1;
+            }
+            if known.lasts || self.is_loop && known.is_live {
+                hold(behind..self.length);
+            }
+        }
+        let counts = changes.into_iter().scan(0isize, |rows, change| {
+            *rows += change;
+            Some(*rows)
+        });
+        counts.max().unwrap_or(0).unsigned_abs()
     }
 
     /// How many registers of a loop may be the same ones in each round.
