@@ -21,6 +21,7 @@ mod double;
 mod line;
 mod masks;
 mod mend;
+mod needs;
 mod rows;
 mod scatter;
 mod short;
@@ -31,8 +32,9 @@ use crate::stubs::Host;
 use crate::width::{self, Both, Width};
 pub(crate) use abreast::SECOND;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+pub(crate) use needs::{Learned, Needs};
 use rows::Held;
-pub(crate) use rows::{Learned, Needs, Plan};
+pub(crate) use rows::Plan;
 
 /// A source of 32 bits for each lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
