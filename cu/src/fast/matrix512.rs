@@ -464,14 +464,13 @@ unsafe fn product<const M: usize, const K: usize, const BLOCKS: usize, const KIN
         let a = elements::<KIND>(sources[0], in_lane, &mut room_a);
         let b = elements::<KIND>(sources[1], in_lane, &mut room_b);
         let to = cx.row_mut(step.dst);
-        if (M, K, BLOCKS, KIND) == (16, 4, 1, F32) && step.scalar[0] == 0 && whole(a, b, sources[2], to) {
-            return step.done(cx);
-        }
-        let mut stored = 0;
-        if (M, K, BLOCKS, KIND) == (32, 2, 1, F32) && step.scalar[0] == 0 {
-            // Each has two tiles.
-            stored = 2 * eights(a, b, sources[2], to);
-        }
+        // Tiles that are stored already.
+        let stored = match (M, K, BLOCKS, KIND) {
+            _ if step.scalar[0] != 0 => 0,
+            (16, 4, 1, F32) => whole(a, b, sources[2], to),
+            (32, 2, 1, F32) => eights(a, b, sources[2], to),
+            _ => 0,
+        };
         let constant = [step.imm as u32; 32];
         if KIND == BF16 || KIND == BF16_K {
             clear_flags();

@@ -26,24 +26,12 @@ macro_rules! rows {
 /// Takes a row's sum.
 macro_rules! take {
     ($row:literal, $sum:literal, $at:literal) => {
-        concat!("vmovups ", $sum, ", [{c} + ", $at, "]\n")
+        concat!("vmovups ", $sum, ", [{c} + {at} + ", $at, "]\n")
     };
 }
 
 /// Puts a row's sum.
 macro_rules! put {
-    ($row:literal, $sum:literal, $at:literal) => {
-        concat!("vmovups [{d} + ", $at, "], ", $sum, "\n")
-    };
-}
-
-/// The same of a part of C and D.
-macro_rules! take_next {
-    ($row:literal, $sum:literal, $at:literal) => {
-        concat!("vmovups ", $sum, ", [{c} + {at} + ", $at, "]\n")
-    };
-}
-macro_rules! put_next {
     ($row:literal, $sum:literal, $at:literal) => {
         concat!("vmovups [{d} + {at} + ", $at, "], ", $sum, "\n")
     };
@@ -76,38 +64,37 @@ macro_rules! look {
     };
 }
 
-/// The product of singles with 16 rows and columns and sums of four, all of it at once: D's rows
-/// stay in registers. Says whether it was stored: it is not if a result is NaN.
-///
-/// # Safety
-/// The processor has AVX-512 F. The rows exist: one of A and one of B, four of C and D.
-#[inline(always)]
-pub(super) unsafe fn whole(a: *const u32, b: *const u32, c: *const u32, d: *mut u32) -> bool {
-    let mut bad = 1u32;
-    // SAFETY: the caller's.
-    unsafe {
+/// Takes the sums of a part of C, adds products, and stores them: so many parts of D, one behind
+/// the other. A's rows of each part are eight further. Gives the number of parts before one with a
+/// NaN, which are stored.
+macro_rules! parts {
+    ($parts:literal, $a:ident, $b:ident, $c:ident, $d:ident, $products:expr) => {{
+        let mut left = $parts as usize;
         asm!(
-            rows!(take),
             "vmovups zmm0, [{b}]",
             "vmovups zmm1, [{b} + 64]",
             "vmovups zmm2, [{b} + 128]",
             "vmovups zmm3, [{b} + 192]",
-            rows!(multiply, "zmm0", "0"),
-            rows!(multiply, "zmm1", "64"),
-            rows!(multiply, "zmm2", "128"),
-            rows!(multiply, "zmm3", "192"),
+            "2:",
+            rows!(take),
+            $products,
             look!(),
             "kortestw k2, k2",
             "jnz 3f",
             rows!(put),
-            "xor {bad:e}, {bad:e}",
+            "add {a}, 32",
+            "add {at}, 1024",
+            "sub {left}, 1",
+            "jnz 2b",
             "3:",
-            a = in(reg) a,
-            b = in(reg) b,
-            c = in(reg) c,
-            d = in(reg) d,
-            bad = inout(reg) bad,
+            a = inout(reg) $a => _,
+            b = in(reg) $b,
+            c = in(reg) $c,
+            d = in(reg) $d,
+            at = inout(reg) 0usize => _,
+            left = inout(reg) left,
             out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
+            out("zmm4") _, out("zmm5") _,
             out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
             out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
             out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
@@ -115,8 +102,33 @@ pub(super) unsafe fn whole(a: *const u32, b: *const u32, c: *const u32, d: *mut 
             out("k1") _, out("k2") _,
             options(nostack)
         );
+        $parts - left
+    }};
+}
+
+/// The product of singles with 16 rows and columns and sums of four, all of it at once. How many
+/// tiles of four rows were stored: all four, unless a result is NaN.
+///
+/// # Safety
+/// The processor has AVX-512 F. The rows exist: one of A and one of B, four of C and D.
+#[inline(always)]
+pub(super) unsafe fn whole(a: *const u32, b: *const u32, c: *const u32, d: *mut u32) -> usize {
+    // SAFETY: the caller's.
+    unsafe {
+        4 * parts!(
+            1,
+            a,
+            b,
+            c,
+            d,
+            concat!(
+                rows!(multiply, "zmm0", "0"),
+                rows!(multiply, "zmm1", "64"),
+                rows!(multiply, "zmm2", "128"),
+                rows!(multiply, "zmm3", "192"),
+            )
+        )
     }
-    bad == 0
 }
 
 /// A row of 32 by 32 singles with sums of two: the sums of its two vectors.
@@ -142,55 +154,31 @@ macro_rules! two_products {
     };
 }
 
-/// The product of singles with 32 rows and columns and sums of two, eight rows at a time. Says how
-/// many of them were stored, which are all unless a result is NaN.
+/// The product of singles with 32 rows and columns and sums of two, eight rows at a time. How many
+/// tiles of four rows were stored: all eight, unless a result is NaN.
 ///
 /// # Safety
 /// The processor has AVX-512 F. The rows exist: one of A and one of B, 16 of C and D.
 #[inline(always)]
 pub(super) unsafe fn eights(a: *const u32, b: *const u32, c: *const u32, d: *mut u32) -> usize {
-    let mut left = 4usize;
     // SAFETY: the caller's.
     unsafe {
-        asm!(
-            "vmovups zmm0, [{b}]",
-            "vmovups zmm1, [{b} + 64]",
-            "vmovups zmm2, [{b} + 128]",
-            "vmovups zmm3, [{b} + 192]",
-            "2:",
-            rows!(take_next),
-            two_products!(0, "zmm16", "zmm20"),
-            two_products!(1, "zmm17", "zmm21"),
-            two_products!(2, "zmm18", "zmm22"),
-            two_products!(3, "zmm19", "zmm23"),
-            two_products!(4, "zmm24", "zmm28"),
-            two_products!(5, "zmm25", "zmm29"),
-            two_products!(6, "zmm26", "zmm30"),
-            two_products!(7, "zmm27", "zmm31"),
-            look!(),
-            "kortestw k2, k2",
-            "jnz 3f",
-            rows!(put_next),
-            "add {a}, 32",
-            "add {at}, 1024",
-            "sub {left}, 1",
-            "jnz 2b",
-            "3:",
-            a = inout(reg) a => _,
-            b = in(reg) b,
-            c = in(reg) c,
-            d = in(reg) d,
-            at = inout(reg) 0usize => _,
-            left = inout(reg) left,
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
-            out("zmm4") _, out("zmm5") _,
-            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
-            out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _,
-            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
-            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
-            out("k1") _, out("k2") _,
-            options(nostack)
-        );
+        2 * parts!(
+            4,
+            a,
+            b,
+            c,
+            d,
+            concat!(
+                two_products!(0, "zmm16", "zmm20"),
+                two_products!(1, "zmm17", "zmm21"),
+                two_products!(2, "zmm18", "zmm22"),
+                two_products!(3, "zmm19", "zmm23"),
+                two_products!(4, "zmm24", "zmm28"),
+                two_products!(5, "zmm25", "zmm29"),
+                two_products!(6, "zmm26", "zmm30"),
+                two_products!(7, "zmm27", "zmm31"),
+            )
+        )
     }
-    4 - left
 }

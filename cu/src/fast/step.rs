@@ -388,6 +388,18 @@ impl<'a> Cx<'a> {
         unsafe { u64::from(first.read_volatile()) | u64::from(first.add(1).read_volatile()) << 32 }
     }
 
+    /// A buffer's descriptor in four scalar registers. Programs change its words one by one, too.
+    ///
+    /// # Safety
+    /// All are below 128.
+    #[inline(always)]
+    pub(super) unsafe fn descriptor(&self, index: u8) -> [u32; 4] {
+        debug_assert!(index < 125);
+        let first = self.scalars.wrapping_add(index.into());
+        // SAFETY: as in `scalar`. Volatile loads stay four.
+        std::array::from_fn(|n| unsafe { first.add(n).read_volatile() })
+    }
+
     /// Sets two scalar registers.
     ///
     /// # Safety

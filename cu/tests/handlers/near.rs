@@ -57,10 +57,10 @@ fn places(numbers: &mut Numbers, bytes: u64, end: u64) -> [u32; 64] {
             7 => aligned + (63 - lane) * bytes,
             8 => apart[lane as usize / 8] + lane % 8 * bytes,
             9 => apart[lane as usize / 16] + lane % 16 * bytes,
-            14 => apart[lane as usize / 4 % 8] + lane % 4 * bytes,
             10 => apart[lane as usize % 8],
             11 => aligned + (lane * 37 + start) % 32 * 4,
             12 => aligned + lane * bytes + if lane == odd { 4 } else { 0 },
+            13 => apart[lane as usize / 4 % 8] + lane % 4 * bytes,
             _ => aligned + lane * bytes + if lane == odd { end } else { 0 },
         }
     });

@@ -23,6 +23,11 @@ impl Needed {
     pub(crate) fn nothing(self) -> bool {
         self == Needed { low: false, high: false, out: false }
     }
+
+    /// Whether nothing but the first row is used, of an instruction that makes it without the rest.
+    pub(crate) fn is_low(self, vector: &Vector) -> bool {
+        !self.high && !self.out && matches!(vector.operation.how, How::Multiply64(_))
+    }
 }
 
 /// Rows and masks that are read later on.
@@ -43,7 +48,7 @@ impl Live {
         if needed.nothing() {
             return needed;
         }
-        let is_low = !needed.high && !needed.out && vector.operation.how.is_low();
+        let is_low = needed.is_low(vector);
         let row = |source: &Source| match source {
             Source::Row(row) => Some(*row),
             _ => None,
@@ -55,13 +60,6 @@ impl Live {
         }
         self.masks.extend(vector.inward);
         needed
-    }
-}
-
-impl How {
-    /// Whether the first row can be made without the rest.
-    fn is_low(self) -> bool {
-        matches!(self, How::Multiply64(_))
     }
 }
 

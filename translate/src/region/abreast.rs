@@ -12,12 +12,11 @@
 //! of more than [`MOST`] instructions have enough to do without that.
 
 use super::field;
-use super::round::{advance, body, Reach, Rows};
+use super::round::{advance, body, go_back, Reach, Rows};
 use super::slice::Places;
 use crate::assembler::{at, When};
 use crate::context::Context;
 use crate::emit::{Emit, Plan, SECOND};
-use crate::ops::How;
 use crate::plan::{Lanes, Needed, Segment};
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
@@ -32,8 +31,7 @@ const LEAST: i32 = 3;
 /// Whether an instruction makes no mask, and takes none.
 fn is_without_masks(lanes: &Lanes<'_>, needed: Needed) -> bool {
     let Lanes::Vector(vector) = lanes else { return false };
-    let is_low = matches!(vector.operation.how, How::Multiply64(_)) && !needed.high && !needed.out;
-    needed.nothing() || vector.inward.is_none() && (vector.out.is_none() || is_low)
+    needed.nothing() || vector.inward.is_none() && (vector.out.is_none() || needed.is_low(vector))
 }
 
 /// The rows of both strips, if the loop is one that gains.
@@ -106,10 +104,8 @@ pub(super) fn write(
     both.asm.jump_if(When::NotZero, round);
     both.end_strip();
     advance(&mut both, 2, lanes, head);
-    // Back to the first strip, which has the last round to do.
-    both.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
-    both.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
-    both.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    // Each strip has its last round to do.
+    go_back(&mut both, lanes);
     both.asm.store64(from, Register::R8);
     both.asm.add(Instruction::with2(Code::Mov_rm32_imm32, rounds, 1u32));
     both.asm.jump(one);

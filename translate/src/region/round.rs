@@ -180,7 +180,7 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
                 ops::compare64(e, mask, [[a, high_a], [b, high_b]], order, signed);
             });
         }
-        How::Multiply64(_) if !needed.high && !needed.out => {
+        How::Multiply64(_) if needed.is_low(vector) => {
             if let Some(row) = vector.row {
                 low(e, row, [a, b, c]);
             }
@@ -333,6 +333,13 @@ pub(super) fn advance(e: &mut Emit, strips: u8, lanes: u8, head: Label) {
     e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
     e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
     e.asm.jump_if(When::Below, head);
+}
+
+/// Goes back to the first strip.
+pub(super) fn go_back(e: &mut Emit, lanes: u8) {
+    e.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
+    e.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
+    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
 }
 
 /// A round. In a light one some results are left out.

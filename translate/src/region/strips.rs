@@ -2,7 +2,7 @@
 //! The strips of a segment: which rows have host registers, and the loops of strips and rounds. A
 //! strip does all rounds before the next one begins, but for those that go abreast.
 
-use super::round::{advance, base, body, Reach, Rows};
+use super::round::{advance, base, body, go_back, Reach, Rows};
 use super::slice::Places;
 use super::{abreast, field};
 use crate::assembler::{at, Label, When};
@@ -66,10 +66,7 @@ fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
     e.need_aligned(access.address, access.offsets[0], out);
     e.asm.bind(next);
     advance(e, 1, lanes, head);
-    // Back to the first strip.
-    e.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
-    e.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
-    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    go_back(e, lanes);
 }
 
 /// The code of a store, strip by strip, and its constants.
@@ -118,10 +115,7 @@ pub(super) fn store(access: &Access, (host, lanes): (Host, u8), sabotage: &Switc
 /// Whether a round becomes cheaper: without an instruction, or without the most of a product.
 fn worth(segment: &Segment, light: &[Needed]) -> bool {
     segment.lanes().zip(light).any(|(lanes, needed)| match lanes {
-        Lanes::Vector(vector) => {
-            let is_product = matches!(vector.operation.how, How::Multiply64(_));
-            needed.nothing() || is_product && !needed.high && !needed.out
-        }
+        Lanes::Vector(vector) => needed.nothing() || needed.is_low(vector),
         Lanes::Access(_) => false,
     })
 }

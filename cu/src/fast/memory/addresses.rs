@@ -140,6 +140,14 @@ impl Addresses {
         }
     }
 
+    /// Where a run of lanes side by side begins, each of which reaches so many bytes. `None` if
+    /// offsets of 32 bits begin anew inside of it.
+    #[inline(always)]
+    pub(super) fn run(&self, first: usize, lanes: usize, bytes: usize) -> Option<u64> {
+        let va = self.va(first);
+        (self.va(first + lanes - 1) == va.wrapping_add((bytes * (lanes - 1)) as u64)).then_some(va)
+    }
+
     /// Whether FLAT's access at `va` is one of an aperture: the address without the offset decides.
     #[inline(always)]
     pub(super) fn is_aside(&self, cx: &Cx, va: u64) -> bool {

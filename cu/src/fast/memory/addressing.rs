@@ -34,13 +34,10 @@ pub(super) struct Addressing {
 impl Addressing {
     #[inline(always)]
     pub(super) unsafe fn of(step: &Step, cx: &Cx) -> Addressing {
-        // SAFETY: the step's rows and registers exist. Programs change a descriptor's words one by
-        // one: volatile loads stay four, and wait for no more than their own words.
+        // SAFETY: the step's rows and registers exist.
         unsafe {
-            let first = cx.scalars.add(step.scalar[0].into());
-            let words = std::array::from_fn(|n| first.add(n).read_volatile());
             Addressing {
-                buffer: Buffer::decode(cx.wave.target, words),
+                buffer: Buffer::decode(cx.wave.target, cx.descriptor(step.scalar[0])),
                 index: cx.row(step.src[0]),
                 offset: cx.row(step.src[1]),
                 immediate: step.imm as u32,

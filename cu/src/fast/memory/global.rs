@@ -253,11 +253,7 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
     let mut pieces = [(0u64, 0usize); 16];
     let mut count = 0;
     for first in (0..lanes).step_by(together) {
-        let va = addresses.va(first);
-        // As in `load_runs`.
-        if addresses.va(first + together - 1) != va.wrapping_add((len - 4 * N) as u64) {
-            return None;
-        }
+        let va = addresses.run(first, together, 4 * N)?;
         match pieces[..count].last_mut() {
             Some((begin, known)) if begin.wrapping_add(*known as u64) == va => *known += len,
             _ => {
@@ -307,11 +303,7 @@ unsafe fn load_runs<S: Simd, const N: usize>(
 ) -> Option<()> {
     let stride = stride(step, addresses.va(0));
     for first in (0..8 * vectors(cx.all)).step_by(run) {
-        let va = addresses.va(first);
-        // Offsets of 32 bits may begin anew inside of a run.
-        if addresses.va(first + run - 1) != va.wrapping_add((4 * N * (run - 1)) as u64) {
-            return None;
-        }
+        let va = addresses.run(first, run, 4 * N)?;
         // SAFETY: the caller's: there is room for all lanes.
         unsafe { transfer::<S>(cx, va, data.add(first).cast(), 4 * N * run, false)? };
         if let Some(stride) = stride {

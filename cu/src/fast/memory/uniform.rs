@@ -39,8 +39,7 @@ unsafe fn load_buffer(step: &Step, cx: &mut Cx) -> Flow {
     // SAFETY: the step's registers exist, and the destination's; the page is a span while the gate
     // is open.
     unsafe {
-        let descriptor = cx.scalars.add(step.scalar[0].into()).cast::<[u32; 4]>().read();
-        let buffer = Buffer::decode(cx.wave.target, descriptor);
+        let buffer = Buffer::decode(cx.wave.target, cx.descriptor(step.scalar[0]));
         let offset = if step.scalar[1] == NONE { 0 } else { u64::from(cx.scalar(step.scalar[1])) };
         let offset = offset.wrapping_add(step.imm as u64) & !3;
         let va = buffer.base.wrapping_add(offset) & !3;
