@@ -22,8 +22,10 @@ use vkfd_sabotage::Switch;
 
 const VARIABLE: &str = "VKFD_TEST_STORM";
 const ROUNDS: u32 = 100;
-/// As long without a round is a deadlock: a round takes some milliseconds.
-const STUCK_MS: i32 = 20_000;
+/// So many looks in a row, with nothing said and no thread runnable in any of them, are a deadlock.
+/// A thread that waits for a processor is runnable, so a busy machine does not count.
+const STUCK_LOOKS: u32 = 30;
+const LOOK_MS: i32 = 100;
 const BLOCK: u64 = 3 << 20;
 
 /// Copies from registered memory without end.
@@ -93,17 +95,33 @@ impl Storm {
     fn said(&mut self) -> Option<Vec<u8>> {
         let mut from = self.0.stderr.take().unwrap();
         let mut said = Vec::new();
+        let mut looks = 0;
         loop {
             let mut poll = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            if unsafe { libc::poll(&raw mut poll, 1, STUCK_MS) } == 0 {
-                return None;
+            if unsafe { libc::poll(&raw mut poll, 1, LOOK_MS) } == 0 {
+                looks = if self.all_wait() { looks + 1 } else { 0 };
+                if looks == STUCK_LOOKS {
+                    return None;
+                }
+                continue;
             }
+            looks = 0;
             let mut bytes = [0; 256];
             match from.read(&mut bytes).unwrap() {
                 0 => return Some(said),
                 count => said.extend(&bytes[..count]),
             }
         }
+    }
+
+    /// Whether no thread of it runs, or waits for a processor to run on.
+    fn all_wait(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        threads.flatten().all(|thread| {
+            // The state follows the name, which is in brackets. A thread that has ended has none.
+            let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'D']))
+        })
     }
 }
 

@@ -147,8 +147,13 @@ impl Rig {
     pub fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !done(self) {
-            assert!(start.elapsed() < Duration::from_secs(20), "{what} does not come: {:?}", self.machine.counters());
-            std::thread::yield_now();
+            let waited = start.elapsed();
+            assert!(waited < Duration::from_secs(20), "{what} does not come: {:?}", self.machine.counters());
+            match waited < Duration::from_secs(1) {
+                true => std::thread::yield_now(),
+                // Asleep, so that a deadlock is known by its sleeping threads.
+                false => std::thread::sleep(Duration::from_millis(10)),
+            }
         }
     }
 }
