@@ -27,7 +27,7 @@ use crate::state::view::View;
 use crate::state::vmid::{FaultOutcome, Slots, VmidState};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use vkfd_sabotage::{LiveSwitches, Switch};
 
 /// A software GPU.
@@ -222,6 +222,7 @@ impl Gpu {
             doorbell: config.doorbell,
             enabled: AtomicBool::new(config.enabled),
             removed: AtomicBool::new(false),
+            wake: Condvar::new(),
             launch: Mutex::default(),
         };
         // Held over the start, so that an interrupt of the new thread finds the queue in the table.

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use vkfd_cu::launch::free_spare;
 use vkfd_rt::thread::{self, Thread};
+use vkfd_sabotage::Switch;
 
 /// A running queue.
 pub(crate) struct Queue {
@@ -97,7 +98,15 @@ fn work_off(port: &mut Port) -> Stop {
                 count(&shared.counters.packets, 1);
                 idle = Idle::new(&shared.bell);
             }
-            Ok(false) => idle.wait(&shared.bell, &control.removed),
+            Ok(false) => {
+                let doorbell = match &engine {
+                    Engine::Sdma(sdma) => sdma.done(),
+                    Engine::Aql(aql) => aql.done(),
+                    Engine::Pm4(both) => both.0.done(),
+                };
+                let doorbell = doorbell.filter(|_| !shared.sabotage.has(Switch::OwnPolls));
+                idle.wait_for_packet(&shared.bell, &control, doorbell);
+            }
             Err(stop) => return stop,
         }
     }

@@ -105,6 +105,7 @@ switches! {
         ShortGrid = "short_grid": "The last work-item of a launch does not run.";
         Panic = "panic" ["place"]: "A thread panics within an access: 1, a packet processor's; 2, a kernel's on its queue's thread; 3, a kernel's on another thread. Breaks nothing by itself.";
         OpenSlot = "open_slot": "An access in which a thread panics does not end.";
+        OwnPolls = "own_polls": "Each idle queue polls its doorbell by itself.";
         LoneLaunches = "lone_launches": "Each launch has the GPU's registers and LDS for itself.";
         LostGroups = "lost_groups": "Work-groups that are to succeed another one are left out.";
         Lenient = "lenient": "A strict GPU does what others do.";
@@ -136,6 +137,8 @@ switches! {
         SwappedSegments = "swapped_segments": "The last segment of a translated region is done first.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         ClosedRing = "closed_ring": "A translated loop of several blocks is not left in its middle.";
+        ClosedSuperblock = "closed_superblock": "Blocks that are done as one are not left in their middle.";
+        KeptSuperblock = "kept_superblock": "Blocks are done as one though the code of one of them has changed.";
         KeptRing = "kept_ring": "A translated loop of several blocks is done though the code of one of them has changed.";
         KeptHalves = "kept_halves": "The reference engine's unfused operations of mixed precision keep denormal halves.";
         FlushedSums = "flushed_sums": "The reference engine's sums in memory lose denormals on every target.";

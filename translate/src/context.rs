@@ -200,7 +200,7 @@ pub struct Context {
     trace_words: Box<[u32]>,
     pub(crate) kept_words: Box<[u32]>,
     /// Scalar registers as they were before the region, of those that it writes.
-    pub(crate) kept_scalars: [[u32; 16]; 8],
+    pub(crate) kept_scalars: [u32; 128],
 }
 
 // SAFETY: the pointers are to its own words, and to a pool and the engine's objects while a region
@@ -266,7 +266,7 @@ impl Context {
             user: std::ptr::null_mut(),
             trace_words,
             kept_words,
-            kept_scalars: [[0; 16]; 8],
+            kept_scalars: [0; 128],
         })
     }
 

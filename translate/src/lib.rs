@@ -142,17 +142,48 @@ impl From<(Width, Accesses)> for How {
     }
 }
 
+/// The instructions of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Straight<'a> {
+    /// In the order in which a wave does them.
+    pub insts: &'a [Inst],
+    /// Those that end a part of a superblock: their numbers, and whether they are branches that are
+    /// taken on the way. Empty for a block that is no superblock.
+    pub ways: &'a [(usize, bool)],
+}
+
+impl<'a, T: AsRef<[Inst]> + ?Sized> From<&'a T> for Straight<'a> {
+    fn from(insts: &'a T) -> Straight<'a> {
+        Straight { insts: insts.as_ref(), ways: &[] }
+    }
+}
+
+impl Straight<'_> {
+    /// Of a branch in the middle of a superblock: its kind, unless it is always taken, and whether
+    /// it is taken on the way.
+    fn way(&self, index: usize) -> Option<(Option<plan::Branch>, bool)> {
+        let at = self.ways.binary_search_by_key(&index, |(inst, _)| *inst).ok()?;
+        let (_, taken) = *self.ways.get(at)?;
+        let op = self.insts.get(index)?.op;
+        match plan::Branch::of(op) {
+            None if op != Op::SBranch => None,
+            branch => Some((branch, taken)),
+        }
+    }
+}
+
 /// Makes regions of a block, in its order. `refused` gets the instructions that are in none, except
 /// such as have too few beside them.
-pub fn translate(
-    insts: &[Inst],
+pub fn translate<'a>(
+    code: impl Into<Straight<'a>>,
     registers: &dyn Registers,
     how: impl Into<How>,
     translator: &mut Translator,
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
 ) -> Vec<Region> {
-    let How { width, accesses, past } = how.into();
+    let (code, How { width, accesses, past }) = (code.into(), how.into());
+    let insts = code.insts;
     let mut tell = |index: usize, why| {
         if let Some(inst) = insts.get(index) {
             refused(inst.op, why);
@@ -164,14 +195,15 @@ pub fn translate(
             sequence.let_past();
         }
     };
-    if let Ok(mut sequence) = plan::looped(insts, registers, accesses) {
+    let looped = if code.ways.is_empty() { plan::looped(insts, registers, accesses) } else { Err(Why::Branch) };
+    if let Ok(mut sequence) = looped {
         pass(&mut sequence);
         match Region::build(&sequence, registers, width, translator, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
     }
-    let mut sequences = plan::straight(insts, registers, accesses, &mut tell);
+    let mut sequences = plan::straight(code, registers, accesses, &mut tell);
     let mut regions = Vec::new();
     for sequence in &mut sequences {
         pass(sequence);

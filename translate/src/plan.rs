@@ -105,6 +105,13 @@ impl Branch {
     }
 }
 
+/// A branch in the middle of a superblock, and whether it is taken on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    pub(crate) branch: Branch,
+    pub(crate) taken: bool,
+}
+
 /// How often the instructions of a region are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounds {
@@ -129,6 +136,8 @@ pub(crate) struct Segment {
     pub(crate) arithmetic: Arithmetic,
     /// The wave ends behind it: nobody reads its rows.
     pub(crate) ends: bool,
+    /// The branch that is its last instruction.
+    pub(crate) guard: Option<Guard>,
 }
 
 /// A vector instruction or an access.
@@ -152,7 +161,8 @@ impl Lanes<'_> {
 impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic: Arithmetic::default(), ends: false }
+        let arithmetic = Arithmetic::default();
+        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic, ends: false, guard: None }
     }
 
     fn finish(mut self, end: usize, written: u128) -> Segment {

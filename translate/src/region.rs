@@ -54,6 +54,11 @@ pub enum Left {
         /// The instruction's number: a store, or the first one behind what has a tail.
         at: usize,
     },
+    /// The instructions before this one of the region: a branch that leads out of a superblock.
+    SideExit {
+        /// The branch's number.
+        at: usize,
+    },
     /// A load has to be done by the engine; nothing was done.
     Missed,
 }
@@ -137,6 +142,7 @@ impl Region {
                 // SAFETY: the caller's.
                 match unsafe { pass.run(context, rows, scalars, each) } {
                     Passed::Done(count, taken) => (rounds, again) = (count, again | taken),
+                    Passed::SideExit(at) => return Left::SideExit { at: at - begin },
                     Passed::Missed if pass.begin == begin && done == 0 => return Left::Missed,
                     Passed::Missed if pass.begin == begin => return Left::Done { rounds: done, again: true },
                     Passed::Missed => return Left::Within { rounds: done, at: pass.begin - begin },

@@ -183,7 +183,7 @@ fn finish(
                 met.done += 1;
                 return Ok(());
             }
-            Left::Within { at, .. } => {
+            Left::Within { at, .. } | Left::SideExit { at } => {
                 met.stored += 1;
                 at
             }

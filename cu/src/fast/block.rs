@@ -59,27 +59,85 @@ pub(super) struct Block {
     pub(super) in_ring: Cell<bool>,
     /// No other block of the engine has this number.
     pub(super) serial: u64,
+    /// The superblock that begins with it, which waves do instead.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) superblock: Option<Superblock>,
+    /// Where its parts meet, if it is a superblock.
+    pub(super) joints: Vec<Joint>,
     /// Its parts that are translated.
     #[cfg(target_arch = "x86_64")]
     #[allow(clippy::vec_box, reason = "steps point to them")]
     pub(super) regions: Vec<Box<Entry>>,
 }
 
+/// Instructions one behind the other, from an address on. If the last one is a branch, it is taken,
+/// or not taken, on the way to the next of them.
+#[derive(Clone, Copy)]
+pub(super) struct Straight<'a> {
+    pub(super) pc: u64,
+    pub(super) insts: &'a [Inst],
+    pub(super) taken: bool,
+}
+
+/// A superblock, in its first block.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Superblock {
+    /// All of it. Its run is the one in which the code was looked at last.
+    pub(super) block: Box<Block>,
+    /// Each block of it: its address, and its number.
+    pub(super) members: Box<[(u64, u64)]>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Superblock {
+    pub(super) fn bytes(&self) -> usize {
+        self.block.bytes() + size_of_val(&*self.members)
+    }
+}
+
+/// The end of a superblock's part.
+#[derive(Clone, Copy)]
+pub(super) struct Joint {
+    /// Its last instruction, and whether that is a branch which is taken on the way.
+    pub(super) last: usize,
+    pub(super) taken: bool,
+    /// Bytes from the superblock's begin to the next part.
+    pub(super) next: u32,
+}
+
 impl Block {
     /// Makes a block of code that was fetched.
     pub(super) fn build(code: &Code, vectors: Vectors, constants: &mut Constants, (run, epoch): (u64, u64)) -> Block {
-        let Code { pc, layout, .. } = *code;
-        let mut block = Block {
+        let mut block = Block::empty(code.pc, code.layout);
+        (block.words, block.host) = (code.words.to_vec(), code.host);
+        (block.run, block.epoch) = (run, epoch);
+        if code.layout.grain == Grain::Plain {
+            block.piece = Piece::of(code.layout, &code.insts, &code.words).map(Box::new);
+        }
+        let straight = Straight { pc: code.pc, insts: &code.insts, taken: false };
+        block.fill(&[straight], vectors, constants);
+        block
+    }
+
+    /// Makes a block of pieces of code, each of which is behind the one before.
+    pub(super) fn joined(layout: Layout, all: &[Straight], vectors: Vectors, constants: &mut Constants) -> Block {
+        let mut block = Block::empty(all.first().map_or(0, |first| first.pc), layout);
+        block.fill(all, vectors, constants);
+        block
+    }
+
+    fn empty(pc: u64, layout: Layout) -> Block {
+        Block {
             pc,
             layout,
             steps: Vec::new(),
             operands: Vec::new(),
-            insts: code.insts.to_vec(),
+            insts: Vec::new(),
             inexact: Vec::new(),
-            words: code.words.to_vec(),
-            host: code.host,
-            run,
-            epoch,
+            words: Vec::new(),
+            host: [0; 2],
+            run: 0,
+            epoch: 0,
             orders: false,
             piece: None,
             heat: Cell::new(0),
@@ -91,35 +149,74 @@ impl Block {
             in_ring: Cell::new(false),
             serial: 0,
             #[cfg(target_arch = "x86_64")]
+            superblock: None,
+            joints: Vec::new(),
+            #[cfg(target_arch = "x86_64")]
             regions: Vec::new(),
-        };
-        if layout.grain == Grain::Plain {
-            block.piece = Piece::of(layout, &code.insts, &code.words).map(Box::new);
         }
+    }
+
+    /// Gives it instructions and their steps.
+    fn fill(&mut self, all: &[Straight], vectors: Vectors, constants: &mut Constants) {
+        let (pc, layout) = (self.pc, self.layout);
         let mut at = pc;
+        let mut taken = false;
         let mut builder = Builder::new(layout, vectors, constants);
-        for (inst, index) in code.insts.iter().zip(0u32..) {
-            let offset = (at.wrapping_sub(pc)) as u32;
-            let place = Place { inst: index, offset, bytes: inst.bytes.into() };
-            translators::translate(&mut builder, inst, place, &mut block.steps);
-            at = at.wrapping_add(inst.bytes.into());
-            block.orders |= orders(inst.op);
-            if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
-                block.inexact.push(inst.op);
+        for straight in all {
+            at = straight.pc;
+            if let Some(last) = self.insts.len().checked_sub(1) {
+                self.meet(Joint { last, taken, next: at.wrapping_sub(pc) as u32 });
+            }
+            taken = straight.taken;
+            for inst in straight.insts {
+                let place = Place {
+                    inst: self.insts.len() as u32,
+                    offset: at.wrapping_sub(pc) as u32,
+                    bytes: inst.bytes.into(),
+                };
+                translators::translate(&mut builder, inst, place, &mut self.steps);
+                at = at.wrapping_add(inst.bytes.into());
+                self.orders |= orders(inst.op);
+                if let Fidelity::Approximate(_) = fidelity(inst.op, layout.target) {
+                    self.inexact.push(inst.op);
+                }
+                self.insts.push(*inst);
             }
         }
         // Every block ends with a jump.
-        let place = Place { inst: block.insts.len() as u32, offset: at.wrapping_sub(pc) as u32, bytes: 0 };
-        block.steps.push(place.step(scalar::fall));
-        if block.orders {
-            block.steps.iter_mut().for_each(|step| step.past = false);
+        let place = Place { inst: self.insts.len() as u32, offset: at.wrapping_sub(pc) as u32, bytes: 0 };
+        self.steps.push(place.step(scalar::fall));
+        if self.orders {
+            self.steps.iter_mut().for_each(|step| step.past = false);
         }
-        block.steps.shrink_to_fit();
-        block.insts.shrink_to_fit();
-        block.inexact.shrink_to_fit();
-        block.words.shrink_to_fit();
-        block.link();
-        block
+        self.steps.shrink_to_fit();
+        self.insts.shrink_to_fit();
+        self.inexact.shrink_to_fit();
+        self.words.shrink_to_fit();
+        self.joints.shrink_to_fit();
+        self.link();
+    }
+
+    /// Has the last instruction so far lead to more of them.
+    fn meet(&mut self, joint: Joint) {
+        self.joints.push(joint);
+        let op = self.insts.get(joint.last).map(|last| last.op);
+        match (op.and_then(scalar::branch), self.steps.last_mut()) {
+            // It is always taken.
+            (Some(_), Some(_)) if op == Some(Op::SBranch) => drop(self.steps.pop()),
+            (Some([_, middle]), Some(step)) => {
+                (step.run, step.alone, step.kind) = (middle, middle, joint.taken.into());
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes from its begin to an instruction.
+    pub(super) fn offset(&self, inst: usize) -> u64 {
+        let joint = self.joints.iter().rev().find(|joint| joint.last < inst);
+        let (first, begin) = joint.map_or((0, 0), |joint| (joint.last + 1, joint.next));
+        let part = self.insts.iter().take(inst).skip(first);
+        u64::from(begin) + part.map(|inst| u64::from(inst.bytes)).sum::<u64>()
     }
 
     /// Bytes of it and of its place in a table, as allocated.
@@ -129,7 +226,8 @@ impl Block {
         let pairs = self.insts.iter().filter(|inst| inst.pair.is_some()).count();
         #[cfg(target_arch = "x86_64")]
         let regions = self.regions.iter().map(|entry| entry.bytes()).sum::<usize>()
-            + self.ring.as_ref().map_or(0, |ring| ring.bytes());
+            + self.ring.as_ref().map_or(0, |ring| ring.bytes())
+            + self.superblock.as_ref().map_or(0, |superblock| superblock.bytes());
         #[cfg(not(target_arch = "x86_64"))]
         let regions = 0;
         PLACE
@@ -139,6 +237,7 @@ impl Block {
             + (self.insts.capacity() + pairs) * size_of::<Inst>()
             + self.inexact.capacity() * size_of::<Op>()
             + self.words.capacity() * size_of::<u32>()
+            + self.joints.capacity() * size_of::<Joint>()
             + self.piece.as_ref().map_or(0, |_| size_of::<Piece>())
             + regions
     }

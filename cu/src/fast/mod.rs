@@ -40,6 +40,7 @@
 //! | `seam` | the world, as the reference engine gets it |
 //! | [`native`], `region` | the translator, and its code among the steps of hot blocks |
 //! | `rings` | translated loops of several blocks |
+//! | `superblocks` | blocks that waves do one after the other, as one |
 //! | `memory`, `cache` | memory, and the host pointers of pages |
 //!
 //! The reference engine keeps rare operations, and those that cost more than their decoding. These
@@ -105,6 +106,8 @@ mod special;
 mod spoil;
 mod step;
 mod sum;
+#[cfg(target_arch = "x86_64")]
+mod superblocks;
 mod translators;
 mod unfused;
 mod vector;
@@ -240,8 +243,8 @@ impl Blocks {
         slot: usize,
         now: (u64, u64),
     ) -> Result<*mut Block, Exit> {
-        // SAFETY: as in `block`.
-        if let Some(block) = unsafe { self.recent[slot].as_mut() } {
+        // SAFETY: as in `block`. A superblock has no words of its own.
+        if let Some(block) = unsafe { self.recent[slot].as_mut() }.filter(|block| block.joints.is_empty()) {
             if block.pc == pc && block.layout == layout && block.still(world, now)? {
                 return Ok(self.recent[slot]);
             }
@@ -258,7 +261,11 @@ impl Blocks {
             }
             self.decode();
         }
-        let block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
+        let mut block: *mut Block = self.blocks.get_mut(&key).map_or(std::ptr::null_mut(), |block| &raw mut **block);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(superblock) = self.superblock(world, key) {
+            block = superblock;
+        }
         self.recent[slot] = block;
         Ok(block)
     }
@@ -295,11 +302,25 @@ impl Blocks {
             return;
         }
         let before = block.bytes();
-        region::translate(native, block, &self.sabotage);
-        self.make_ring(key.0, key.1);
+        if let Some(superblock) = &mut block.superblock {
+            region::translate(native, &mut superblock.block, &self.sabotage);
+        } else {
+            self.make_ring(key.0, key.1);
+            if !self.make_superblock(key.0, key.1) {
+                self.translate_block(key);
+            }
+        }
         let after = self.blocks.get(&key).map_or(before, |block| block.bytes());
         self.held.take(after.saturating_sub(before));
         self.held.give(before.saturating_sub(after));
+    }
+
+    /// Translates a block by itself.
+    #[cfg(target_arch = "x86_64")]
+    fn translate_block(&mut self, key: (u64, Layout)) {
+        if let (Some(native), Some(block)) = (&mut self.native, self.blocks.get_mut(&key)) {
+            region::translate(native, block, &self.sabotage);
+        }
     }
 
     /// Makes a block of the code that was fetched last.

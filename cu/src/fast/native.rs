@@ -25,6 +25,8 @@ pub struct Report {
     pub bytes: u64,
     /// Loops of several blocks.
     pub rings: u64,
+    /// Blocks that are done as one.
+    pub superblocks: u64,
     /// How long all of it took.
     pub time: Duration,
     /// Instructions that no region has, by operation.
@@ -39,6 +41,7 @@ impl Report {
         self.translated += other.translated;
         self.bytes += other.bytes;
         self.rings += other.rings;
+        self.superblocks += other.superblocks;
         self.time += other.time;
         for (key, times) in &other.refused {
             *self.refused.entry(*key).or_default() += times;

@@ -29,7 +29,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Instant;
 use vkfd_isa::{Op, Operand};
 use vkfd_sabotage::Switches;
-use vkfd_translate::{Accessing, Context, How, Left, Mending, Region, Registers, ROUNDS};
+use vkfd_translate::{Accessing, Context, How, Left, Mending, Region, Registers, Straight, ROUNDS};
 
 /// O_NOFOLLOW, as Linux has it on x86-64.
 const NO_FOLLOW: i32 = 0o400_000;
@@ -78,7 +78,9 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
     let how = How { width: native.how.width, accesses, past: !block.orders };
     let refused = &mut native.report.refused;
     let note = |op, why| *refused.entry((op, why)).or_default() += 1;
-    let regions = vkfd_translate::translate(&block.insts, &block.layout, how, &mut native.translator, sabotage, note);
+    let ways: Vec<_> = block.joints.iter().map(|joint| (joint.last, joint.taken)).collect();
+    let code = Straight { insts: &block.insts, ways: &ways };
+    let regions = vkfd_translate::translate(code, &block.layout, how, &mut native.translator, sabotage, note);
     if native.how.is_checked {
         native.check.make_room(block.layout.rows);
     }
@@ -90,7 +92,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
         if native.how.perf_map {
             list(region.code(), block.pc, region.insts.start);
         }
-        enter_at(block, region);
+        enter_at(block, region, native.how.is_checked);
     }
     native.report.time += begun.elapsed();
 }
@@ -109,21 +111,23 @@ pub(super) fn list<'a>(code: impl Iterator<Item = (&'a str, usize, usize)>, pc: 
 }
 
 /// Has a region replace its instructions.
-fn enter_at(block: &mut Block, region: Region) {
+fn enter_at(block: &mut Block, region: Region, is_checked: bool) {
     let range = region.insts.clone();
-    let steps = block.steps.as_mut_slice();
+    let steps = &block.steps;
     // Instructions that do nothing have no step.
     let inside = |step: &Step| range.contains(&(step.inst as usize));
     let Some(first) = steps.iter().position(inside) else { return };
-    let behind = steps.iter().skip(first).position(|step| !inside(step)).map(|count| first + count);
-    let (Some(behind), Some(insts)) = (behind.and_then(|at| steps.get(at)), block.insts.get(range.clone())) else {
-        return;
-    };
-    let offset: u64 = block.insts.iter().take(range.start).map(|inst| u64::from(inst.bytes)).sum();
-    let behind: *const Step = behind;
-    let step = &mut steps[first];
+    let last = steps.iter().skip(first).take_while(|step| inside(step)).last();
+    let (Some(last), Some(insts)) = (last.map(std::ptr::from_ref), block.insts.get(range.clone())) else { return };
+    let joints = block.joints.iter().filter(|joint| range.contains(&joint.last));
+    let branch = |inst: usize| steps.iter().find(|step| step.inst as usize == inst).map(std::ptr::from_ref);
+    let outs = joints.filter_map(|joint| Some((joint.last - range.start, branch(joint.last)?))).collect();
+    let offset = block.offset(range.start);
+    // Only checks ask for them.
+    let behinds = range.clone().filter(|_| is_checked).map(|inst| block.offset(inst + 1)).collect();
+    let Some(step) = block.steps.get_mut(first) else { return };
     let (rounds, singles) = (Cell::new(0), Cell::new(0));
-    let entry = Box::new(Entry { region, plain: step.run, behind, insts, offset, rounds, singles });
+    let entry = Box::new(Entry { region, plain: step.run, last, insts, offset, behinds, outs, rounds, singles });
     step.run = enter;
     step.region = &raw const *entry;
     block.regions.push(entry);
@@ -161,6 +165,11 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
             // SAFETY: the step's own handler; nothing was done.
             unsafe { (entry.plain)(step, cx) }
         }
+        Left::SideExit { at } => {
+            let branch = entry.outs.iter().find(|(inst, _)| *inst == at).map_or(entry.last, |(_, branch)| *branch);
+            // SAFETY: a step of the block, which leads out as the region has.
+            unsafe { ((*branch).run)(&*branch, cx) }
+        }
         Left::Within { rounds, at } => {
             cx.rounds = rounds + 1;
             let inst = entry.region.insts.start + at;
@@ -181,11 +190,8 @@ unsafe fn enter(step: &Step, cx: &mut Cx) -> Flow {
             Flow::Jump
         }
         Left::Done { .. } => {
-            // SAFETY: a step of the block, which is not its last one.
-            unsafe {
-                let next = &*entry.behind;
-                (next.run)(next, cx)
-            }
+            cx.at = entry.last;
+            Flow::Next
         }
     }
 }
@@ -220,6 +226,9 @@ unsafe fn run(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> Le
         Left::Done { rounds, .. } => {
             entry.rounds.set(entry.rounds.get().saturating_add(rounds));
         }
+        Left::SideExit { .. } => {
+            entry.rounds.set(entry.rounds.get().saturating_add(1));
+        }
         Left::Missed | Left::Within { .. } => singles += MISS,
     }
     if singles != 0 {
@@ -248,9 +257,15 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
     }
     // SAFETY: the caller's.
     let left = unsafe { run(entry, native, cx, limit) };
-    let Left::Done { rounds, again } = left else {
-        native.check = check;
-        return left;
+    // SAFETY: the block's own instructions.
+    let insts = unsafe { &*entry.insts };
+    let (rounds, again, done) = match left {
+        Left::Done { rounds, again } => (rounds, again, insts.len()),
+        Left::SideExit { at } => (1, false, at),
+        Left::Missed | Left::Within { .. } => {
+            native.check = check;
+            return left;
+        }
     };
     let after = (cx.wave.scalar, cx.wave.scc);
     for (copy, row) in check.behind.iter_mut().zip(&cx.wave.rows) {
@@ -264,12 +279,12 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
         cx.refresh();
     };
     put_back(cx, &check);
-    // SAFETY: the block's own instructions.
-    let insts = unsafe { &*entry.insts };
     let pc = cx.wave.pc;
+    // Of a superblock: whether a branch leads elsewhere than the region has gone.
+    let mut astray = false;
     for _ in 0..rounds {
         cx.wave.pc = cx.pc.wrapping_add(entry.offset);
-        for inst in insts {
+        for (inst, behind) in insts.iter().take(done).zip(&entry.behinds) {
             if reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world)).is_err() {
                 // Memory went meanwhile: the handlers find out.
                 put_back(cx, &check);
@@ -277,7 +292,13 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
                 native.check = check;
                 return Left::Missed;
             }
+            astray |= !entry.region.looped && cx.wave.pc != cx.pc.wrapping_add(*behind);
         }
+    }
+    if let (Left::SideExit { .. }, Some(inst), Some(behind)) = (left, insts.get(done), entry.behinds.get(done)) {
+        let is_done = reference::execute(inst, cx.wave, cx.group, &mut Seam(cx.world)).is_ok();
+        // Both ways of a branch to the next instruction are one.
+        astray |= !is_done || cx.wave.pc == cx.pc.wrapping_add(*behind) && inst.imm != 0;
     }
     let back = cx.wave.pc == cx.pc.wrapping_add(entry.offset);
     cx.wave.pc = pc;
@@ -285,7 +306,7 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
     let lanes = usize::from(cx.wave.lanes);
     let rows = cx.wave.rows.iter().zip(&check.behind).position(|(one, two)| one.0[..lanes] != two.0[..lanes]);
     let scalars = cx.wave.scalar.iter().zip(&after.0).position(|(one, two)| one != two);
-    let flow = entry.region.looped && back != again;
+    let flow = entry.region.looped && back != again || astray;
     check.found.checked += 1;
     if rows.is_some() || scalars.is_some() || cx.wave.scc != after.1 || flow {
         check.found.wrong += 1;
@@ -297,7 +318,10 @@ unsafe fn twice(entry: &Entry, native: &mut Native, cx: &mut Cx, limit: u32) -> 
         }
     }
     native.check = check;
-    Left::Done { rounds, again: if entry.region.looped { back } else { again } }
+    match left {
+        Left::Done { .. } => Left::Done { rounds, again: if entry.region.looped { back } else { again } },
+        left => left,
+    }
 }
 
 /// Whether FLAT has one of its apertures at a page, or so near that an offset leads there.

@@ -29,7 +29,7 @@ const BLOCKS: usize = 8;
 const INSTS: usize = 192;
 
 /// Where a block leads: behind it, and by a jump.
-fn ways(block: &Block, last: &Inst) -> [Option<u64>; 2] {
+pub(super) fn ways(block: &Block, last: &Inst) -> [Option<u64>; 2] {
     let behind = block.end();
     match branch(last, behind) {
         Some((target, may_go_on)) => [may_go_on.then_some(behind), Some(target)],
@@ -40,7 +40,7 @@ fn ways(block: &Block, last: &Inst) -> [Option<u64>; 2] {
 
 impl Blocks {
     /// Whether the likelier way out of a block is its jump.
-    fn jumps(&self, layout: Layout, last: Op, [behind, target]: [Option<u64>; 2]) -> Option<bool> {
+    pub(super) fn jumps(&self, layout: Layout, last: Op, [behind, target]: [Option<u64>; 2]) -> Option<bool> {
         let heat = |pc: Option<u64>| pc.and_then(|pc| self.blocks.get(&(pc, layout))).map(|block| block.heat.get());
         match (heat(behind), heat(target)) {
             (None, None) => None,
@@ -97,21 +97,37 @@ impl Blocks {
 
     /// Whether a ring's code is still what was translated.
     fn holds(&mut self, world: &mut dyn World, layout: Layout, entry: &RingEntry) -> Result<bool, Exit> {
-        let now = (self.runs, self.epoch);
-        if entry.run.get() == now.0 || self.sabotage.has(Switch::KeptRing) {
+        let now = self.runs;
+        if entry.run.get() == now || self.sabotage.has(Switch::KeptRing) {
             return Ok(true);
         }
-        for (pc, serial, _) in &entry.blocks {
-            let holds = match self.blocks.get_mut(&(*pc, layout)) {
-                Some(block) if block.serial == *serial => block.run == now.0 || block.still(world, now)?,
+        let members = entry.blocks.iter().map(|(pc, serial, _)| (*pc, *serial));
+        let holds = self.hold(world, layout, members)?;
+        if holds {
+            entry.run.set(now);
+        } else {
+            entry.dead.set(true);
+        }
+        Ok(holds)
+    }
+
+    /// Whether blocks, named by address and number, have the code that was decoded.
+    pub(super) fn hold(
+        &mut self,
+        world: &mut dyn World,
+        layout: Layout,
+        members: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<bool, Exit> {
+        let now = (self.runs, self.epoch);
+        for (pc, serial) in members {
+            let holds = match self.blocks.get_mut(&(pc, layout)) {
+                Some(block) if block.serial == serial => block.run == now.0 || block.still(world, now)?,
                 _ => false,
             };
             if !holds {
-                entry.dead.set(true);
                 return Ok(false);
             }
         }
-        entry.run.set(now.0);
         Ok(true)
     }
 

@@ -44,6 +44,11 @@ pub(super) fn run_block(block: &Block, cx: &mut Cx, done: &mut u64) -> End {
         let here = unsafe { &*cx.at };
         match flow {
             Flow::Jump => {}
+            Flow::SideExit => {
+                *done += u64::from(here.inst) + 1;
+                cx.wave.pc = cx.next;
+                return End::Jump;
+            }
             Flow::Next => step = here.next,
             Flow::Slow => {
                 if let Some(exec) = cx.saved.take() {

@@ -457,16 +457,31 @@ pub(super) fn counter(op: Op) -> Option<(Shape, Run)> {
     })
 }
 
-/// The handler of a branch; `imm` is the target's offset in the block.
-pub(super) fn branch(op: Op) -> Option<Run> {
+/// The handlers of a branch, at the end of a block and in the middle of a superblock. That goes on
+/// if the branch is taken as the step's `kind` says. `imm` is the target's offset in the block.
+pub(super) fn branch(op: Op) -> Option<[Run; 2]> {
     macro_rules! when {
         (|$cx:ident| $taken:expr) => {{
-            unsafe fn run(step: &Step, $cx: &mut Cx) -> Flow {
-                let offset = if $taken { step.imm as u64 } else { u64::from(step.offset + step.bytes) };
+            #[inline(always)]
+            fn lead(step: &Step, $cx: &mut Cx) -> bool {
+                let taken = $taken;
+                let offset = if taken { step.imm as u64 } else { u64::from(step.offset + step.bytes) };
                 $cx.next = $cx.pc.wrapping_add(offset);
+                taken
+            }
+            unsafe fn end(step: &Step, cx: &mut Cx) -> Flow {
+                lead(step, cx);
                 Flow::Jump
             }
-            run as Run
+            unsafe fn middle(step: &Step, cx: &mut Cx) -> Flow {
+                if lead(step, cx) == (step.kind != 0) {
+                    // SAFETY: the caller's; a superblock goes on behind its branch.
+                    return unsafe { step.go_on(cx) };
+                }
+                cx.at = step;
+                Flow::SideExit
+            }
+            [end as Run, middle as Run]
         }};
     }
     Some(match op {

@@ -2,10 +2,17 @@
 //! Broken blocks, for the tests that every handler's result is looked at.
 
 use super::block::Block;
+use super::code::branch;
 use super::lane;
-use super::step::{Chained, Place, Step, ROW};
+use super::step::{Chained, Cx, Flow, Place, Step, ROW};
 use vkfd_isa::{Format, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
+
+/// A branch that leads nowhere else.
+unsafe fn go_on(step: &Step, cx: &mut Cx) -> Flow {
+    // SAFETY: the caller's; a superblock goes on behind its branch.
+    unsafe { step.go_on(cx) }
+}
 
 impl Block {
     /// Puts a step that spoils the result behind the handlers of an operation; around those of one
@@ -24,6 +31,15 @@ impl Block {
                 }
             }
             return;
+        }
+        if sabotage.has(Switch::ClosedSuperblock) {
+            for joint in &self.joints {
+                let is_branch = self.insts.get(joint.last).is_some_and(|last| branch(last, 0).is_some());
+                let step = self.steps.iter_mut().find(|step| step.inst as usize == joint.last);
+                if let Some(step) = step.filter(|_| is_branch) {
+                    step.run = go_on;
+                }
+            }
         }
         if sabotage.has(Switch::LostTile) {
             self.steps.iter_mut().for_each(|step| step.loses_tiles = true);

@@ -30,6 +30,8 @@ pub(super) enum Flow {
     Slow,
     /// To the block at [`Cx::next`].
     Jump,
+    /// There, too, from the branch of [`Cx::at`] in the middle of a superblock.
+    SideExit,
     /// Out of the engine, at the instruction after that of [`Cx::at`]: a barrier, or the end.
     Barrier,
     Ended,
@@ -124,12 +126,16 @@ pub(super) struct Entry {
     pub(super) region: Region,
     /// The handler of the step that it stands for.
     pub(super) plain: Run,
-    /// The step behind its instructions.
-    pub(super) behind: *const Step,
+    /// The last step of its instructions.
+    pub(super) last: *const Step,
     /// Its instructions, which are the block's.
     pub(super) insts: *const [Inst],
     /// Bytes from the block's begin to its first instruction.
     pub(super) offset: u64,
+    /// The same to the end of each of them, or to the next one; empty unless regions are checked.
+    pub(super) behinds: Box<[u64]>,
+    /// The branches of a superblock in its middle: their numbers in the region, and their steps.
+    pub(super) outs: Box<[(usize, *const Step)]>,
     /// Rounds that were done, and lanes that were loaded singly and loads that missed.
     pub(super) rounds: Cell<u32>,
     pub(super) singles: Cell<u32>,
@@ -138,7 +144,7 @@ pub(super) struct Entry {
 #[cfg(target_arch = "x86_64")]
 impl Entry {
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Entry>() + self.region.bytes()
+        size_of::<Entry>() + self.region.bytes() + size_of_val(&*self.behinds) + size_of_val(&*self.outs)
     }
 }
 

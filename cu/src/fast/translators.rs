@@ -40,7 +40,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
 }
 
 fn handlers(builder: &mut Builder, inst: &Inst, place: Place, steps: &mut Vec<Step>) -> Option<()> {
-    if let Some(run) = scalar::branch(inst.op) {
+    if let Some([run, _]) = scalar::branch(inst.op) {
         let imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;
         steps.push(Step { imm, ..place.step(run) });
         return Some(());

@@ -22,5 +22,6 @@ mod sections;
 mod silicon;
 mod stored;
 mod sums;
+mod superblocks;
 mod support;
 mod translated;

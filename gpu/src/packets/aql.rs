@@ -122,6 +122,11 @@ impl Aql {
         Ok(true)
     }
 
+    /// The doorbell, if all packets before it are done.
+    pub(crate) fn done(&self) -> Option<u64> {
+        (self.rptr == self.limit).then_some(self.doorbell)
+    }
+
     /// Looks at the doorbell. With several producers it may step back; the write index does not.
     fn update_limit(&mut self, port: &mut Port) -> Result<(), Stop> {
         let doorbell = port.control.doorbell.load()?;

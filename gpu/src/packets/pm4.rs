@@ -78,6 +78,11 @@ impl Pm4 {
         Pm4 { family, registers: Registers::default(), rptr: start }
     }
 
+    /// The doorbell that says that all packets before it are done.
+    pub(crate) fn done(&self) -> Option<u64> {
+        Some(self.rptr)
+    }
+
     /// Processes one packet of the ring; false if there is none, or not the whole of it.
     pub(crate) fn step(&mut self, port: &mut Port, compute: &mut Compute) -> Result<bool, Stop> {
         let wptr = port.control.doorbell.load()?;

@@ -54,6 +54,11 @@ impl Sdma {
         Sdma { family, rptr: start, pattern: vec![0; PATTERN_WORDS * 4] }
     }
 
+    /// The doorbell that says that all packets before it are done.
+    pub(crate) fn done(&self) -> Option<u64> {
+        Some(self.rptr)
+    }
+
     /// Processes one packet of the ring; false if there is none, or not the whole of it.
     pub(crate) fn step(&mut self, port: &mut Port) -> Result<bool, Stop> {
         let wptr = port.control.doorbell.load()?;

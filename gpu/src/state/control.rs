@@ -12,7 +12,7 @@ use crate::raw;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// What the packets in a queue are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,8 @@ pub(crate) struct Control {
     pub(crate) doorbell: DoorbellPtr,
     pub(crate) enabled: AtomicBool,
     pub(crate) removed: AtomicBool,
+    /// Wakes its thread where that dozes (see [`super::bell`]).
+    pub(crate) wake: Condvar,
     /// The launch that it has under way. Lock: a leaf.
     pub(crate) launch: Mutex<Option<Arc<dyn HasWaves>>>,
 }
@@ -144,6 +146,7 @@ impl Control {
             doorbell,
             enabled: AtomicBool::new(false),
             removed: AtomicBool::new(true),
+            wake: Condvar::new(),
             launch: Mutex::default(),
         })
     }
@@ -163,6 +166,7 @@ impl Control {
             doorbell,
             enabled: AtomicBool::new(true),
             removed: AtomicBool::new(false),
+            wake: Condvar::new(),
             launch: Mutex::default(),
         })
     }

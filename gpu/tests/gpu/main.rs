@@ -8,6 +8,7 @@ mod busy;
 mod checks;
 mod code_objects;
 mod garbage;
+mod idle;
 mod kernels;
 mod order;
 mod panics;

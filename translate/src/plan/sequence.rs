@@ -10,9 +10,9 @@
 //! handlers, and ends a region too ([`gain`]). A loop counts as a whole.
 
 use super::order::{Seen, Where};
-use super::{does_nothing, items, Access, Branch, Item, Items, Rounds, Segment, Space};
+use super::{does_nothing, items, Access, Branch, Guard, Item, Items, Rounds, Segment, Space};
 use crate::mode::Arithmetic;
-use crate::{Registers, Why};
+use crate::{Registers, Straight, Why};
 use smallvec::smallvec;
 use std::ops::Range;
 use vkfd_isa::{Inst, Op};
@@ -80,7 +80,14 @@ impl Sequence {
         let rounds = self.rounds;
         let mut all: Vec<Sequence> = Vec::new();
         let is_worth = |segment: &Segment| segment.items.iter().map(gain).sum::<usize>() >= LEAST * GAIN;
-        for segment in self.segments.into_iter().filter(is_worth) {
+        // Of a superblock, those between two such ones as well: leaving a region and entering the
+        // next one costs more.
+        let is_superblock = self.segments.iter().any(|segment| segment.guard.is_some());
+        let first = self.segments.iter().position(is_worth).unwrap_or(0);
+        let last = self.segments.iter().rposition(is_worth).unwrap_or(0);
+        let is_between = |index: usize| is_superblock && (first..last).contains(&index);
+        let segments = self.segments.into_iter().enumerate();
+        for (_, segment) in segments.filter(|(index, segment)| is_worth(segment) || is_between(*index)) {
             let insts = segment.insts.clone();
             match all.last_mut().filter(|before| before.insts.end == insts.start) {
                 Some(before) => {
@@ -151,6 +158,15 @@ impl Builder {
         Ok(())
     }
 
+    /// Ends a segment with a branch of a superblock.
+    fn add_guard(&mut self, index: usize, guard: Guard) {
+        let open = std::mem::replace(&mut self.open, Segment::new(index + 1, self.rounds));
+        let seen = std::mem::replace(&mut self.seen, Seen::new(self.words, self.rounds));
+        let mut segment = open.finish(index + 1, seen.written);
+        segment.guard = Some(guard);
+        self.segments.push(segment);
+    }
+
     fn has_only_tail(&self) -> bool {
         self.segments.is_empty() && self.open.items.is_empty()
     }
@@ -193,17 +209,18 @@ fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds:
 /// Instructions one after the other, and what lies between them. `refused` gets those that no
 /// region may have.
 pub(crate) fn straight(
-    insts: &[Inst],
+    code: Straight<'_>,
     registers: &dyn Registers,
     accesses: Accesses,
     mut refused: impl FnMut(usize, Why),
 ) -> Vec<Sequence> {
+    let insts = code.insts;
     let all = 0..insts.len();
     if accesses < Accesses::All {
-        return parts(insts, all, registers, |item| accesses.has(item) && is_near(item), refused);
+        return parts(code, all, registers, |item| accesses.has(item) && is_near(item), refused);
     }
     let mut sequences = Vec::new();
-    for mut sequence in parts(insts, all, registers, |item| accesses.has(item), &mut refused) {
+    for mut sequence in parts(code, all, registers, |item| accesses.has(item), &mut refused) {
         if sequence.is_dense() {
             if let Some(last) = sequence.segments.last_mut() {
                 last.ends = accesses == Accesses::Last && ends(insts, sequence.insts.end);
@@ -212,7 +229,7 @@ pub(crate) fn straight(
             continue;
         }
         // Memory is the handlers': there is little to win between two accesses, and they prefetch.
-        sequences.extend(parts(insts, sequence.insts, registers, is_near, |_, _| {}));
+        sequences.extend(parts(code, sequence.insts, registers, is_near, |_, _| {}));
     }
     sequences
 }
@@ -233,7 +250,7 @@ fn is_near(item: &Item) -> bool {
 }
 
 fn parts(
-    insts: &[Inst],
+    code: Straight<'_>,
     range: Range<usize>,
     registers: &dyn Registers,
     is_kept: impl Fn(&Item) -> bool,
@@ -245,7 +262,16 @@ fn parts(
         let whole = open.map(|(begin, builder)| builder.finish(begin, end));
         sequences.extend(whole.into_iter().flat_map(Sequence::worthy));
     };
-    for (index, inst) in insts.iter().enumerate().take(range.end).skip(range.start) {
+    for (index, inst) in code.insts.iter().enumerate().take(range.end).skip(range.start) {
+        if let Some((branch, taken)) = code.way(index) {
+            if let (Some(branch), Some((_, builder))) = (branch, &mut open) {
+                builder.add_guard(index, Guard { branch, taken });
+            } else if let (None, Some((_, builder))) = (branch, &mut open) {
+                // It is always taken.
+                let _ = builder.add(index, smallvec![Item::Nothing]);
+            }
+            continue;
+        }
         let here = match items(inst, registers) {
             Ok(here) if here.iter().all(&is_kept) => here,
             other => {

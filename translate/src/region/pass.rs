@@ -9,22 +9,18 @@ use super::slice::{self, slice};
 use super::strips::{self, plan, rows, strips};
 use crate::arena::{Arena, Piece};
 use crate::context::{end, Context, KEPT_ROWS};
-use crate::plan::{Access, Item, Segment, Space};
+use crate::plan::{Access, Branch, Guard, Item, Segment, Space};
 use crate::scalar::bits;
 use crate::stubs::Host;
 use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
-use smallvec::SmallVec;
 use vkfd_sabotage::{Switch, Switches};
 
 type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
 
 /// So often strips are written again until their registers suffice.
 const ATTEMPTS: usize = 5;
-
-/// Scalar registers that are copied at a time.
-const SCALARS: usize = 16;
 
 /// A part of a tail.
 enum Stage {
@@ -49,6 +45,8 @@ pub(super) enum Passed {
     Missed,
     /// All before the store of this number in the block is done.
     Stored(usize),
+    /// All is done, and the branch of this number in the block leads out of it.
+    SideExit(usize),
 }
 
 /// Code for a segment.
@@ -60,14 +58,14 @@ pub(super) struct Pass {
     tail: Box<[Stage]>,
     /// The number of its first instruction in the block.
     pub(super) begin: usize,
+    /// The branch behind it, and its number in the block.
+    guard: Option<(Guard, usize)>,
     /// The lanes that waves have.
     all: u64,
     /// It may miss: it has loads of scalars or of lanes.
     may_miss: bool,
     /// Scalar registers that it writes before its tail: they are put back when it misses.
     numbers: Box<[u8]>,
-    /// The groups of [`SCALARS`] that have them.
-    groups: SmallVec<[u8; 4]>,
     /// Bytes of memory that a lane loads and stores in a round.
     lane_bytes: u32,
     /// Rows that it writes: strips with accesses keep them, unless nobody reads them again.
@@ -84,6 +82,23 @@ pub(super) struct Pass {
 unsafe fn exec(scalars: *const u32) -> u64 {
     // SAFETY: the caller's.
     unsafe { scalars.add(vkfd_isa::Operand::EXEC.into()).cast::<u64>().read_unaligned() }
+}
+
+impl Guard {
+    /// # Safety
+    /// There are 128 scalar registers.
+    #[inline(always)]
+    unsafe fn leads_out(self, scc: u8, scalars: *const u32, lanes: u64) -> bool {
+        let taken = match self.branch {
+            Branch::Scc(on) => (scc & 1 != 0) == on,
+            Branch::Mask(n, zero) => {
+                // SAFETY: the caller's: a mask is in two of them.
+                let mask = unsafe { scalars.add(n.into()).cast::<u64>().read_unaligned() };
+                (mask & lanes == 0) == zero
+            }
+        };
+        taken != self.taken
+    }
 }
 
 fn function(piece: &Piece) -> Function {
@@ -135,7 +150,6 @@ impl Pass {
         let masks = segment.vectors().filter_map(|vector| vector.out);
         let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
         let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
-        let groups = (0..8u8).filter(|group| written >> (16 * group) & 0xffff != 0).collect();
         let tail = tail(segment, registers, host, arena, sabotage)?;
         Ok(Pass {
             slice,
@@ -143,10 +157,13 @@ impl Pass {
             pool,
             tail,
             begin: segment.insts.start,
+            guard: segment
+                .guard
+                .filter(|_| !sabotage.has(Switch::ClosedSuperblock))
+                .zip(segment.insts.end.checked_sub(1)),
             all: u64::MAX >> (64 - registers.lanes()),
             may_miss: has_loads || has_accesses,
             numbers,
-            groups,
             lane_bytes,
             rows,
             width: host.width,
@@ -216,7 +233,11 @@ impl Pass {
         if self.lane_bytes != 0 {
             context.moved += u64::from(self.lane_bytes) * u64::from(lanes.count_ones()) * u64::from(rounds);
         }
-        Passed::Done(rounds, again)
+        match self.guard {
+            // SAFETY: the caller's; the wave has all scalar registers.
+            Some((guard, at)) if unsafe { guard.leads_out(context.scc, scalars, self.all) } => Passed::SideExit(at),
+            _ => Passed::Done(rounds, again),
+        }
     }
 
     /// Does the slice and the strips: rounds that were done, and whether the branch back was taken.
@@ -233,10 +254,10 @@ impl Pass {
     ) -> Option<(u32, bool)> {
         let scc = context.scc;
         if self.may_miss {
-            for &group in &self.groups {
-                let at = usize::from(group % 8);
+            // Word by word: the processor hands on no words, stored one by one, to a wider load.
+            for &n in &self.numbers {
                 // SAFETY: the wave has all scalar registers.
-                context.kept_scalars[at] = unsafe { scalars.cast::<[u32; SCALARS]>().add(at).read() };
+                context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read_volatile() };
             }
         }
         loop {
@@ -263,7 +284,7 @@ impl Pass {
             }
             for &n in &self.numbers {
                 // SAFETY: as above.
-                unsafe { scalars.add(n.into()).write(context.kept_scalars.as_flattened()[usize::from(n)]) };
+                unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
             }
             context.scc = scc;
             if limit == 0 {
