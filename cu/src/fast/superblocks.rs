@@ -72,6 +72,8 @@ impl Blocks {
         let Some(head) = blocks.get_mut(&(head, layout)) else { return false };
         superblock.heat.set(head.heat.get());
         head.superblock = Some(Superblock { block: Box::new(superblock), members });
+        // It is found instead of its first block from now on.
+        self.recent.fill(std::ptr::null_mut());
         true
     }
 

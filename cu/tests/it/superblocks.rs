@@ -18,8 +18,12 @@ const RESTORE: u32 = 0x87fe_0c7e;
 const JUMP: [u32; 2] = [0xbf82_0001, 0xbf80_0000];
 
 fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
+    engine_with(target, width, Accesses::All, is_checked)
+}
+
+fn engine_with(target: Target, width: Width, accesses: Accesses, is_checked: bool) -> Engine {
     let mut engine = Engine::new(target);
-    assert!(engine.translate(Translation { width, after: 3, accesses: Accesses::All, is_checked, perf_map: false }));
+    assert!(engine.translate(Translation { width, after: 3, accesses, is_checked, perf_map: false }));
     engine
 }
 
@@ -151,5 +155,38 @@ fn code_that_has_changed_drops_its_path() {
     for width in widths() {
         assert_eq!(patched(width, Switches::NONE), [1, 2]);
         assert_ne!(patched(width, Switches::NONE.with(Switch::KeptSuperblock)), [1, 2], "{width:?}");
+    }
+}
+
+/// The word that a wave stores behind a side exit, where the waves before it have ended.
+fn stored(width: Width, sabotage: Switches) -> u32 {
+    // v_mov_b32 v0, 1; v_add_u32 v0, 2, v0, four times; s_cmp_eq_u32 s20, 0; s_cbranch_scc1 over
+    // the end; global_store_dword v[2:3], v0, off
+    let mut code = vec![0x7e00_0281];
+    code.extend([0x6800_0082; 4]);
+    code.extend([0xbf06_8014, 0xbf85_0001, END, 0xdc70_8000, 0x007f_0002, END]);
+    let mut world = Flat::new(BASE, 4);
+    world.write(DATA, &[0; 64]);
+    world.write_words(BASE, &code);
+    // Rows of waves that end are not kept.
+    let mut engine = engine_with(Target::Gfx900, width, Accesses::Last, false);
+    engine.sabotage(sabotage);
+    for rounds in [1; 8].into_iter().chain([0]) {
+        let mut wave = start(Target::Gfx900, &mut Numbers(3), 64);
+        (wave.scalar[20], wave.mode) = (rounds, vkfd_cu::Mode::DEFAULT);
+        (wave.rows[2].0, wave.rows[3].0) = ([DATA as u32; 64], [(DATA >> 32) as u32; 64]);
+        wave.set_pair(vkfd_isa::Operand::EXEC, u64::MAX);
+        let exit = engine.run(&mut wave, &mut local(), &mut world, 1 << 20);
+        assert_eq!(exit, Exit::End, "{}", listing(Target::Gfx900, &code));
+    }
+    assert_ne!(engine.translated().superblocks, 0);
+    u32::from_le_bytes(world.read(DATA, 4).try_into().unwrap())
+}
+
+#[test]
+fn rows_are_kept_for_a_side_exit_before_the_end() {
+    for width in widths() {
+        assert_eq!(stored(width, Switches::NONE), 9, "{width:?}");
+        assert_eq!(stored(width, Switches::NONE.with(Switch::ClosedSuperblock)), 0, "{width:?}");
     }
 }

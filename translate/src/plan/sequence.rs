@@ -223,7 +223,9 @@ pub(crate) fn straight(
     for mut sequence in parts(code, all, registers, |item| accesses.has(item), &mut refused) {
         if sequence.is_dense() {
             if let Some(last) = sequence.segments.last_mut() {
-                last.ends = accesses == Accesses::Last && ends(insts, sequence.insts.end);
+                // A wave that takes a side exit goes on.
+                let ends = last.guard.is_none() && ends(insts, sequence.insts.end);
+                last.ends = accesses == Accesses::Last && ends;
             }
             sequences.push(sequence);
             continue;
