@@ -18,18 +18,23 @@ use vkfd_cu::{reference, Exit, Flat};
 use vkfd_isa::Target;
 use vkfd_sabotage::{Switch, Switches};
 
-const SAVE: u32 = 0xbe8c_206a;
-const RESTORE: u32 = 0x87fe_0c7e;
+/// s_and_saveexec_b64 s[12:13], vcc, and s_or_b64 exec, exec, s[12:13].
+pub(crate) const SAVE: u32 = 0xbe8c_206a;
+pub(crate) const RESTORE: u32 = 0x87fe_0c7e;
 
-fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
+pub(crate) fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
+    engine_with(target, width, Accesses::All, is_checked)
+}
+
+pub(crate) fn engine_with(target: Target, width: Width, accesses: Accesses, is_checked: bool) -> Engine {
     let mut engine = Engine::new(target);
     // All blocks of a loop are known when the first one is hot.
-    assert!(engine.translate(Translation { width, after: 3, accesses: Accesses::All, is_checked, perf_map: false }));
+    assert!(engine.translate(Translation { width, after: 3, accesses, is_checked, perf_map: false }));
     engine
 }
 
 /// v_cmp_lt_u32 vcc or its like.
-fn compares(numbers: &mut Numbers) -> u32 {
+pub(crate) fn compares(numbers: &mut Numbers) -> u32 {
     let register = |numbers: &mut Numbers| numbers.below(REGISTERS) as u32;
     0x3e << 25 | (0xc9 + numbers.below(6) as u32) << 17 | register(numbers) << 9 | (256 + register(numbers))
 }
@@ -98,24 +103,28 @@ fn a_loop_that_is_not_left_in_its_middle_is_noticed() {
     }
 }
 
-/// What a check of each ring finds.
-fn differences(sabotage: Switches) -> (u64, u64) {
+/// What checks find in programs: in how many comparisons, and how many differ. A case ends with the
+/// first program whose results are others, whatever has broken it.
+pub(crate) fn differences(cases: &[Case], sabotage: Switches) -> (u64, u64) {
     let (mut checked, mut wrong) = (0, 0);
     for width in widths() {
-        let mut engine = engine(Target::Gfx900, width, true);
-        engine.sabotage(sabotage);
-        let _ = compare(&mut engine, Case { count: 200, ..RING });
-        let found = engine.differences();
-        (checked, wrong) = (checked + found.checked, wrong + found.wrong);
+        for case in cases {
+            let mut engine = engine(case.target, width, true);
+            engine.sabotage(sabotage);
+            let _ = compare(&mut engine, *case);
+            let found = engine.differences();
+            (checked, wrong) = (checked + found.checked, wrong + found.wrong);
+        }
     }
     (checked, wrong)
 }
 
 #[test]
 fn checks_look_at_loops_of_several_blocks() {
-    let (checked, wrong) = differences(Switches::NONE);
+    let cases = [Case { count: 200, ..RING }];
+    let (checked, wrong) = differences(&cases, Switches::NONE);
     assert!(checked > 100 && wrong == 0, "{checked} {wrong}");
-    assert_ne!(differences(Switches::NONE.with(Switch::ClosedRing)).1, 0);
+    assert_ne!(differences(&cases, Switches::NONE.with(Switch::ClosedRing)).1, 0);
 }
 
 /// The first lane of v0 behind a loop whose second block adds `by`, which another program has

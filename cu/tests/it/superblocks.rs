@@ -4,39 +4,22 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "registers are bit patterns")]
 
+use crate::rings::{compares, differences, engine, engine_with, RESTORE, SAVE};
 use crate::support::{Numbers, BASE};
 use crate::translated::{body, compare, listing, local, programs, start, widths, Case, DATA, END};
-use vkfd_cu::fast::native::{Accesses, Translation, Width};
-use vkfd_cu::fast::Engine;
+use vkfd_cu::fast::native::{Accesses, Width};
 use vkfd_cu::{reference, Exit, Flat};
 use vkfd_isa::Target;
 use vkfd_sabotage::{Switch, Switches};
 
-const SAVE: u32 = 0xbe8c_206a;
-const RESTORE: u32 = 0x87fe_0c7e;
 /// s_branch over one word, and that word: no lane does it.
 const JUMP: [u32; 2] = [0xbf82_0001, 0xbf80_0000];
-
-fn engine(target: Target, width: Width, is_checked: bool) -> Engine {
-    engine_with(target, width, Accesses::All, is_checked)
-}
-
-fn engine_with(target: Target, width: Width, accesses: Accesses, is_checked: bool) -> Engine {
-    let mut engine = Engine::new(target);
-    assert!(engine.translate(Translation { width, after: 3, accesses, is_checked, perf_map: false }));
-    engine
-}
 
 /// s20 rounds of parts, with branches by SCC, VCC and EXEC between them.
 fn parts(target: Target, numbers: &mut Numbers) -> Vec<u32> {
     let some = |numbers: &mut Numbers| {
         let length = numbers.below(7) as usize;
         body(target, numbers, length, (true, true, true))
-    };
-    // v_cmp_lt_u32 vcc, or its like
-    let compares = |numbers: &mut Numbers| {
-        let [a, b] = [0; 2].map(|_: u32| numbers.below(16) as u32);
-        0x3e << 25 | (0xc9 + numbers.below(6) as u32) << 17 | a << 9 | (256 + b)
     };
     let mut code = some(numbers);
     for _ in 0..1 + numbers.below(4) {
@@ -97,27 +80,12 @@ fn a_superblock_that_is_not_left_in_its_middle_is_noticed() {
     }
 }
 
-/// What a check of each region finds.
-fn differences(sabotage: Switches) -> (u64, u64) {
-    let (mut checked, mut wrong) = (0, 0);
-    for width in widths() {
-        // Each ends with the first program whose results are others, whatever has broken it.
-        for seed in 0..20 {
-            let mut engine = engine(Target::Gfx900, width, true);
-            engine.sabotage(sabotage);
-            let _ = compare(&mut engine, Case { count: 10, seed, ..SUPERBLOCK });
-            let found = engine.differences();
-            (checked, wrong) = (checked + found.checked, wrong + found.wrong);
-        }
-    }
-    (checked, wrong)
-}
-
 #[test]
 fn checks_look_at_the_branches_of_paths() {
-    let (checked, wrong) = differences(Switches::NONE);
+    let cases: Vec<Case> = (0..20).map(|seed| Case { count: 10, seed, ..SUPERBLOCK }).collect();
+    let (checked, wrong) = differences(&cases, Switches::NONE);
     assert!(checked > 100 && wrong == 0, "{checked} {wrong}");
-    assert_ne!(differences(Switches::NONE.with(Switch::ClosedSuperblock)).1, 0);
+    assert_ne!(differences(&cases, Switches::NONE.with(Switch::ClosedSuperblock)).1, 0);
 }
 
 /// The first lane of v0 behind code whose second block adds `by`, which another program has changed
