@@ -15,7 +15,7 @@ fn main() {
 mod measure {
     use vkfd_cu::fast::native::{Accesses, Translation, Width};
     use vkfd_cu::fast::Engine;
-    use vkfd_cu::{Apertures, Exit, Flat, Group, Mode, Place, Row, Watched, Wave};
+    use vkfd_cu::{Apertures, Exit, Flat, Group, Lds, Mode, Place, Row, Watched, Wave};
     use vkfd_isa::{Operand, Target};
 
     const BASE: u64 = 0x10_0000_0000;
@@ -160,7 +160,7 @@ mod measure {
     /// Cycles of a whole run, and the rows behind it.
     fn run(engine: &mut Engine, world: &mut Flat, lanes: u64) -> (u64, Vec<Row>) {
         let apertures = Apertures { shared: 1 << 16, private: 2 << 16 };
-        let mut group = Group { lds: Vec::new(), apertures, watch: Watched::default(), place: Place::default() };
+        let mut group = Group { lds: Lds::new(0), apertures, watch: Watched::default(), place: Place::default() };
         let mut wave = wave(lanes);
         let begun = ticks();
         while engine.run(&mut wave, &mut group, world, 1 << 30) == Exit::Yield {}

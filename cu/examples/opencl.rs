@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a wave costs in two kernels of `vkfd bench opencl`, without a GPU and on one thread. The
-//! stencil's waves have some fifty instructions; the tiled product's waves meet at barriers. For
-//! work on launches and barriers, and for perf.
+//! What a wave costs in kernels of `vkfd bench`, without a GPU and on one thread. The stencil's
+//! waves have some fifty instructions; the tiled product's waves meet at barriers; those that copy
+//! go from page to page. For work on launches, barriers and accesses, and for perf.
 //!
-//! `cargo run --release -p vkfd-cu --example opencl [stencil|tiled_product] [TIMES]`
+//! `cargo run --release -p vkfd-cu --example opencl [stencil|tiled_product|copy] [TIMES]`
 #![allow(clippy::cast_possible_truncation, reason = "figures")]
 
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -14,42 +14,81 @@ use vkfd_cu::launch::{Descriptor, Dispatch, Launch, Next, Sizes, Turn, Units, Wo
 use vkfd_cu::{Apertures, Flat};
 use vkfd_isa::Target;
 
-const CODE: &[u8] = include_bytes!("../../bench/src/opencl/nine.co");
+const NINE: &[u8] = include_bytes!("../../bench/src/opencl/nine.co");
+const LAUNCHES: &[u8] = include_bytes!("../../bench/src/compute/kernels/launch.co");
 const BASE: u64 = 0x10_0000_0000;
+const ARGUMENTS: u64 = BASE + 0x20_0000;
 const INPUT: u64 = BASE + 0x40_0000;
-const OUTPUT: u64 = BASE + 0x90_0000;
-const ARGUMENTS: u64 = BASE + 0xf0_0000;
-/// Name, and the grid's side and a group's sizes.
-const KERNELS: &[(&str, u32, [u32; 3])] = &[("stencil", 1024, [64, 4, 1]), ("tiled_product", 256, [16, 16, 1])];
+
+struct Kernel {
+    name: &'static str,
+    file: &'static [u8],
+    grid: [u32; 3],
+    group: [u32; 3],
+    output: u64,
+    arguments: [u64; 4],
+}
+
+/// Rounds of 1 MiB.
+const ROUNDS: u64 = 64;
+const SMALL: u64 = INPUT + (8 << 20);
+const LARGE: u64 = INPUT + (ROUNDS << 20);
+const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "stencil",
+        file: NINE,
+        grid: [1024, 1024, 1],
+        group: [64, 4, 1],
+        output: SMALL,
+        arguments: [INPUT, SMALL, 1024 | 1024 << 32, 0],
+    },
+    Kernel {
+        name: "tiled_product",
+        file: NINE,
+        grid: [256, 256, 1],
+        group: [16, 16, 1],
+        output: SMALL,
+        arguments: [INPUT, SMALL, 256 | 256 << 32, 0],
+    },
+    Kernel {
+        name: "copy",
+        file: LAUNCHES,
+        grid: [65_536, 1, 1],
+        group: [256, 1, 1],
+        output: LARGE,
+        arguments: [LARGE, INPUT, 65_536 * ROUNDS, 65_536],
+    },
+];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let wanted = arguments.next().unwrap_or_else(|| "stencil".into());
     let times: u32 = arguments.next().and_then(|times| times.parse().ok()).unwrap_or(20);
-    let Some(&(name, side, group)) = KERNELS.iter().find(|(name, ..)| *name == wanted) else {
-        panic!("the kernels are {:?}", KERNELS.iter().map(|(name, ..)| name).collect::<Vec<_>>());
+    let Some(kernel) = KERNELS.iter().find(|kernel| kernel.name == wanted) else {
+        panic!("the kernels are {:?}", KERNELS.iter().map(|kernel| kernel.name).collect::<Vec<_>>());
     };
-    let file = object::File::parse(CODE).expect("an object");
-    let mut world = Flat::new(BASE, 0x1000);
+    let file = object::File::parse(kernel.file).expect("an object");
+    let mut world = Flat::new(BASE, ((LARGE - BASE + (ROUNDS << 20)) / 4096) as usize);
     world.openings = Some(0);
     for segment in file.segments() {
         world.write(BASE + segment.address(), segment.data().expect("a segment"));
     }
-    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&format!("{name}.kd"))).expect("the kernel");
+    let symbol =
+        file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&format!("{wanted}.kd"))).expect("the kernel");
     let at = BASE + symbol.address();
     let bytes: [u8; DESCRIPTOR_BYTES] = world.read(at, DESCRIPTOR_BYTES).try_into().expect("a descriptor's bytes");
     let descriptor = Descriptor::parse(Target::Gfx900, at, &bytes).expect("a descriptor");
-    for (place, value) in [(0, INPUT), (8, OUTPUT), (16, u64::from(side) | u64::from(side) << 32)] {
+    for (place, value) in (0..).step_by(8).zip(kernel.arguments) {
         world.write(ARGUMENTS + place, &value.to_le_bytes());
     }
-    let numbers: Vec<u8> = (0..2 * side * side).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
+    let numbers: Vec<u8> = (0..2u32 << 20).flat_map(|n| ((n * 7 % 9) as f32).to_le_bytes()).collect();
     world.write(INPUT, &numbers);
     // Flags of the private segment's buffer and of the arguments' pointer.
     let mut user = if descriptor.wants(1) { vec![0; 4] } else { Vec::new() };
     user.extend([ARGUMENTS as u32, (ARGUMENTS >> 32) as u32]);
     let launch = Launch {
         program: descriptor.program.clone(),
-        sizes: Sizes::new(2, [side, side, 1], group).expect("sizes"),
+        sizes: Sizes::new(2, kernel.grid, kernel.group).expect("sizes"),
         start: [0; 3],
         user,
         // The packet has it in a program; the descriptor's first word is the kernel's own.
@@ -83,8 +122,9 @@ fn main() {
         }
         best = best.min(begin.elapsed().as_secs_f64());
     }
-    let waves = f64::from(side * side / 64);
-    let sum: f64 = world.read_words(OUTPUT, 60_000).into_iter().map(|word| f64::from(f32::from_bits(word))).sum();
+    let waves = f64::from(kernel.grid.iter().product::<u32>() / 64);
+    let sum: f64 =
+        world.read_words(kernel.output, 60_000).into_iter().map(|word| f64::from(f32::from_bits(word))).sum();
     println!("{:.0} ns a wave, checksum {sum}", best * 1e9 / waves);
     #[cfg(target_arch = "x86_64")]
     println!("{:?}", engine.translated());

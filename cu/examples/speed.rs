@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Lds, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{Operand, Target};
 
 const CODE: u64 = 0x10_0000;
@@ -160,7 +160,7 @@ fn main() {
         let mut world = Flat::new(CODE, 512);
         world.write_words(CODE, &rounds_of(code, *times));
         let mut group = Group {
-            lds: vec![0; 4096],
+            lds: Lds::new(4096),
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
             watch: Watched::default(),
             place: Place::default(),

@@ -2,6 +2,7 @@
 //! What the waves of a workgroup share. One thread runs a workgroup at a time, so LDS is ordinary
 //! memory.
 
+use crate::lds::Lds;
 use std::any::Any;
 
 /// Where FLAT addresses are not global memory: the high halves of the two apertures' addresses.
@@ -43,8 +44,8 @@ impl std::fmt::Debug for Watched {
 /// A workgroup.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Local data share: the bytes that the dispatch packet asks for, and what hardware gives more.
-    pub lds: Vec<u8>,
+    /// Local data share.
+    pub lds: Lds,
     /// The apertures.
     pub apertures: Apertures,
     /// An engine's own state of it, where that checks.

@@ -25,6 +25,7 @@ pub mod fast;
 mod few;
 mod flat;
 mod group;
+mod lds;
 
 pub mod launch;
 pub mod reference;
@@ -34,6 +35,7 @@ mod world;
 pub use exit::{Access, Exit, Miss, Refusal, Stop};
 pub use flat::{Flat, Rights};
 pub use group::{Apertures, Group, Place, Watched};
+pub use lds::Lds;
 pub use reference::fidelity::{fidelity, Fidelity};
 pub use wave::{Mode, Round, Row, Wave, LANES};
 pub use world::{Detour, Reach, Span, Spot, Touch, World};

@@ -122,6 +122,7 @@ switches! {
         AheadOfBarrier = "ahead_of_barrier": "Waves behind a barrier run to the next one, one after the other, whatever they access.";
         LostRows = "lost_rows": "In translated code, a row that leaves its register for another one is not stored.";
         SameStrip = "same_strip": "Translated loops that do two strips abreast do the first one twice.";
+        DroppedMask = "dropped_mask": "Translated code makes no mask that another instruction makes anew, though one between them reads it.";
         LostRound = "lost_round": "In translated loops, vector instructions do one round only.";
         OpenLanes = "open_lanes": "Translated code stores inactive lanes, too.";
         SwappedSources = "swapped_sources": "In translated code, the first two sources are exchanged.";

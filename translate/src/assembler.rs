@@ -163,6 +163,16 @@ impl Assembler {
     }
 }
 
+/// Words of a line of the host's cache.
+const LINE: usize = 16;
+
+/// Words of a pool's line.
+#[repr(C, align(64))]
+pub(crate) struct Line([u32; LINE]);
+
+/// A pool that is complete. No vector of it lies in two lines.
+pub(crate) type Constants = Box<[Line]>;
+
 /// Words that code reads: values for all lanes, and values for each lane of a strip.
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -202,7 +212,12 @@ impl Pool {
         self.place(words, words.len().max(1))
     }
 
-    pub(crate) fn into_words(self) -> Box<[u32]> {
-        self.words.into_boxed_slice()
+    pub(crate) fn into_constants(self) -> Constants {
+        let line = |words: &[u32]| {
+            let mut line = Line([0; LINE]);
+            line.0[..words.len()].copy_from_slice(words);
+            line
+        };
+        self.words.chunks(LINE).map(line).collect()
     }
 }

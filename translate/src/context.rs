@@ -111,6 +111,12 @@ pub(crate) struct Slot {
     pub(crate) host: *const u8,
 }
 
+/// A row as it was. Strips store vectors there: one in two pages would wait for all stores before
+/// it, and loads for it.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept(pub(crate) [u32; 64]);
+
 /// No page has this tag.
 const NO_PAGE: Slot = Slot { tag: u64::MAX, host: std::ptr::null() };
 
@@ -198,7 +204,7 @@ pub struct Context {
     /// What the functions get.
     pub user: *mut c_void,
     trace_words: Box<[u32]>,
-    pub(crate) kept_words: Box<[u32]>,
+    pub(crate) kept_rows: Box<[Kept]>,
     /// Scalar registers as they were before the region, of those that it writes.
     pub(crate) kept_scalars: [u32; 128],
 }
@@ -211,7 +217,7 @@ impl Context {
     /// A context with the engine's functions.
     #[must_use]
     pub fn new(mend: Mend, access: Access) -> Box<Context> {
-        let kept_words = vec![0; 64 * KEPT_ROWS].into_boxed_slice();
+        let kept_rows = vec![Kept([0; 64]); KEPT_ROWS].into_boxed_slice();
         let mut trace_words = vec![0; TRACE_WORDS].into_boxed_slice();
         Box::new(Context {
             spill: [0; SPILL],
@@ -265,7 +271,7 @@ impl Context {
             passed: 0,
             user: std::ptr::null_mut(),
             trace_words,
-            kept_words,
+            kept_rows,
             kept_scalars: [0; 128],
         })
     }
@@ -273,7 +279,7 @@ impl Context {
     /// Bytes that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Context>() + size_of_val(&*self.trace_words) + size_of_val(&*self.kept_words)
+        size_of::<Context>() + size_of_val(&*self.trace_words) + size_of_val(&*self.kept_rows)
     }
 
     /// Whether the host is to lose denormal singles, see [`Arithmetic`](crate::Arithmetic).

@@ -26,6 +26,7 @@ mod rows;
 mod scatter;
 mod short;
 mod store;
+mod whole;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::stubs::Host;
@@ -117,6 +118,8 @@ pub(crate) struct Emit {
     masks: usize,
     /// Masks that are in registers, by the scalar register or place in the trace.
     cached: Vec<(MaskPlace, Mask)>,
+    /// Masks of scalar registers that are nowhere else yet.
+    unsettled: Vec<(u8, Mask)>,
     /// Masks of scalar registers that have general registers.
     homes: Vec<(u8, Register)>,
     /// Which register a mask is kept in next.
@@ -174,6 +177,7 @@ impl Emit {
             loses_rows: false,
             masks: 0,
             cached: Vec::new(),
+            unsettled: Vec::new(),
             homes: Vec::new(),
             turn: 0,
             cold: Vec::new(),
@@ -311,6 +315,20 @@ impl Emit {
         let a = if b == Src::Reg(d) { self.reg(a) } else { self.in_register(a, d) };
         let instruction = self.last3(op.of(self.width), d, a, b);
         self.asm.add(instruction);
+        self.taken = before;
+    }
+
+    /// `d = d op b` in the lanes of a mask.
+    pub(crate) fn op_in(&mut self, op: Both, d: Register, mask: Mask, b: Src) {
+        let before = self.taken;
+        if let Mask::K(k) = mask {
+            let instruction = self.last3(op.of(self.width), d, d, b);
+            self.masked(k, instruction);
+        } else {
+            let changed = self.temp();
+            self.op(op, changed, Src::Reg(d), b);
+            self.blend(d, mask, Src::Reg(changed));
+        }
         self.taken = before;
     }
 
@@ -508,6 +526,24 @@ impl Emit {
                 self.asm.jump_if(When::NotBelow, to);
             }
         }
+    }
+
+    /// Goes on with the strips behind these, at `head`, unless they are the wave's last ones.
+    pub(crate) fn advance(&mut self, strips: u8, lanes: u8, head: Label) {
+        let bytes = strips * self.width.lanes();
+        let mask_bytes = i32::from(bytes / 8);
+        self.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDI, 4 * i32::from(bytes)));
+        self.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
+        self.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
+        self.asm.jump_if(When::Below, head);
+    }
+
+    /// Goes back to the first strip.
+    pub(crate) fn go_back(&mut self, lanes: u8) {
+        self.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
+        self.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
+        self.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
     }
 
     /// What is done from a label on, behind all other code, before this place goes on.

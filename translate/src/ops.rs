@@ -654,26 +654,38 @@ pub(crate) fn operation(op: Op) -> Option<Operation> {
 }
 
 impl Carry {
-    /// Writes the sum or difference to `value`, which is no source, and its carry to the mask.
-    pub(crate) fn write(self, e: &mut Emit, value: Register, out: Mask, [a, b]: [Src; 2], inward: Option<Mask>) {
+    /// Writes the sum or difference to `value`, and its carry to the mask if somebody reads it.
+    pub(crate) fn write(
+        self,
+        e: &mut Emit,
+        value: Register,
+        out: Option<Mask>,
+        [a, b]: [Src; 2],
+        inward: Option<Mask>,
+    ) {
         let (a, b) = if self.reversed { (b, a) } else { (a, b) };
-        let (a, b) = (Src::Reg(e.reg(a)), Src::Reg(e.reg(b)));
+        let (a, b) = (e.reg(a), e.reg(b));
         let op = if self.subtract { width::SUB } else { width::ADD };
-        let first = if inward.is_some() { e.temp() } else { value };
-        e.op(op, first, a, b);
-        // A sum that is less than one of its parts, a part that is less than the other.
-        if self.subtract {
-            e.compare(out, a, b, Order::Less, false);
-        } else {
-            e.compare(out, Src::Reg(first), a, Order::Less, false);
+        // Both parts are gone if they were there.
+        let first = if a == value && b == value && out.is_some() { e.temp() } else { value };
+        // A part that is less than the other, a sum that is less than one of its parts.
+        if let Some(out) = out.filter(|_| self.subtract) {
+            e.compare(out, Src::Reg(a), Src::Reg(b), Order::Less, false);
         }
-        let Some(inward) = inward else { return };
+        e.op(op, first, Src::Reg(a), Src::Reg(b));
+        if let Some(out) = out.filter(|_| !self.subtract) {
+            let part = if a == first { b } else { a };
+            e.compare(out, Src::Reg(first), Src::Reg(part), Order::Less, false);
+        }
         e.mov(value, Src::Reg(first));
-        let one = e.temp();
-        e.op(op, one, Src::Reg(first), Src::Const(1));
-        e.blend(value, inward, Src::Reg(one));
-        let (less, than) = if self.subtract { (first, value) } else { (value, first) };
-        let more = e.compared(Src::Reg(less), Src::Reg(than), Order::Less, false);
-        e.unite(out, more);
+        let Some(inward) = inward else { return };
+        // One more goes on from a sum that is zero then, and from a difference that was.
+        let before =
+            out.filter(|_| self.subtract).map(|_| e.compared(Src::Reg(value), Src::Const(0), Order::Equal, true));
+        e.op_in(op, value, inward, Src::Const(1));
+        let Some(out) = out else { return };
+        let zero = before.unwrap_or_else(|| e.compared(Src::Reg(value), Src::Const(0), Order::Equal, true));
+        e.intersect(zero, inward);
+        e.unite(out, zero);
     }
 }

@@ -24,7 +24,7 @@ use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Narrow, Space};
-pub(crate) use live::{needed, Needed};
+pub(crate) use live::{masks_needed, needed, Needed};
 pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};

@@ -143,29 +143,34 @@ fn differences_of(count: u64, sabotage: Switches, ends: bool) -> Met {
         rig.pages.fixed = if numbers.below(3) == 0 { 1 << numbers.below(4) } else { 0 };
         rig.reopen();
         let insts = program(&mut numbers, rounds);
-        let memory = rig.pages.copy();
-        let lds = rig.lds.clone();
-        for width in widths() {
-            let mut expected = state.clone();
-            let end = model(&insts, &mut expected, &mut rig.lds, &rig.pages, 0);
-            let whole = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone()));
-            rig.pages.put_back(&memory);
-            let mut found = state.clone();
-            let same_end = finish(&mut rig, &insts, (width, sabotage), &mut found, &mut met) == end;
-            let same_memory = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone())) == whole;
-            rig.pages.put_back(&memory);
-            let same_rows = found.rows == expected.rows;
-            met.dropped += u64::from(!same_rows);
-            let same_state = (same_rows || ends) && found.scalars == expected.scalars;
-            let same = same_end && same_memory && same_state;
-            assert!(
-                same || sabotage != Switches::NONE,
-                "{width:?} end {same_end} memory {same_memory} state {same_state} {end:?} {insts:#?}"
-            );
-            met.wrong += u64::from(!same);
-        }
+        compare(&mut rig, &insts, &state, sabotage, &mut met);
     }
     met
+}
+
+/// Compares a program's results with the model's, in each width.
+fn compare(rig: &mut Rig, insts: &[Inst], state: &State, sabotage: Switches, met: &mut Met) {
+    let memory = rig.pages.copy();
+    let lds = rig.lds.clone();
+    for width in widths() {
+        let mut expected = state.clone();
+        let end = model(insts, &mut expected, &mut rig.lds, &rig.pages, 0);
+        let whole = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone()));
+        rig.pages.put_back(&memory);
+        let mut found = state.clone();
+        let same_end = finish(rig, insts, (width, sabotage), &mut found, met) == end;
+        let same_memory = (rig.pages.copy(), std::mem::replace(&mut rig.lds, lds.clone())) == whole;
+        rig.pages.put_back(&memory);
+        let same_rows = found.rows == expected.rows;
+        met.dropped += u64::from(!same_rows);
+        let same_state = (same_rows || rig.ends) && found.scalars == expected.scalars;
+        let same = same_end && same_memory && same_state;
+        assert!(
+            same || sabotage != Switches::NONE,
+            "{width:?} end {same_end} memory {same_memory} state {same_state} {end:?} {insts:#?}"
+        );
+        met.wrong += u64::from(!same);
+    }
 }
 
 /// Runs a region, and what it leaves to the engine by the model.
@@ -229,6 +234,101 @@ fn stores_of_lanes_that_are_not_active_are_noticed() {
 #[test]
 fn shapes_of_stores_that_are_not_looked_at_are_noticed() {
     assert_ne!(differences(300, Switches::NONE.with(Switch::GuessedShape)).wrong, 0);
+}
+
+/// What one lane, or the line itself, has that code for a whole wave must not take for a line in
+/// one page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    None,
+    Low,
+    High,
+    Inactive,
+    /// The line ends in the next page, or beyond LDS.
+    End,
+    /// Low words begin anew within the line, and the store's offset leads all of it over the end.
+    Wrap,
+}
+
+/// A wave whose lanes lie side by side but for a flaw, and its store.
+fn line(numbers: &mut Numbers, flaw: Flaw) -> (Box<State>, Inst) {
+    let mut state = State::random(numbers);
+    (state.scalars[126], state.scalars[127]) = (u32::MAX, u32::MAX);
+    let lds = flaw != Flaw::High && flaw != Flaw::Wrap && numbers.below(2) == 0;
+    let mut store = if lds { local_access(numbers, true) } else { memory_access(numbers, true) };
+    let words = match store.op {
+        Op::GlobalStoreDword | Op::FlatStoreDword | Op::DsWriteB32 | Op::DsWrite2B32 | Op::DsWrite2st64B32 => 1,
+        Op::GlobalStoreDwordx3 | Op::DsWriteB96 => 3,
+        Op::GlobalStoreDwordx4 | Op::FlatStoreDwordx4 | Op::DsWriteB128 => 4,
+        _ => 2,
+    };
+    let bytes = 4 * words;
+    let room = if lds { 4096 } else { PAGE };
+    (store.memory.data, store.memory.data2) = (Operand::Vgpr(4), Operand::Vgpr(8));
+    if flaw == Flaw::Wrap || flaw == Flaw::High {
+        store.memory.base = Operand::None;
+    }
+    store.memory.vaddr = Operand::Vgpr(0);
+    let lane = numbers.below(64) as usize;
+    let mut begin = numbers.below((room - 64 * bytes) / 4) * 4;
+    let offset = if lds { 0 } else { store.memory.offset.unsigned_abs().into() };
+    match flaw {
+        Flaw::End if lds => begin = 8192 - 4 * numbers.below(16 * bytes) - 4,
+        Flaw::End => begin = PAGE - 4 * (1 + numbers.below(16 * bytes - 1)) - offset,
+        Flaw::Wrap => {
+            begin = 4 * PAGE - 4 * (1 + numbers.below(16 * bytes - 1));
+            store.memory.offset = 4 * 16 * bytes as i32;
+        }
+        _ => begin = begin.saturating_sub(offset),
+    }
+    let based = store.memory.base != Operand::None;
+    (state.scalars[4], state.scalars[5]) = (BASE as u32, (BASE >> 32) as u32);
+    for at in 0..64 {
+        let mut low = begin + bytes * at as u64;
+        if at == lane && flaw == Flaw::Low {
+            low ^= 4 << numbers.below(4);
+        }
+        if lds || based {
+            state.rows[0][at] = low as u32;
+            continue;
+        }
+        (state.rows[0][at], state.rows[1][at]) = ((BASE + low) as u32, (BASE >> 32) as u32);
+        if at == lane && flaw == Flaw::High {
+            state.rows[1][at] ^= 1 << numbers.below(3);
+        }
+    }
+    if flaw == Flaw::Inactive {
+        state.scalars[126 + lane / 32] ^= 1 << (lane % 32);
+    }
+    (state, store)
+}
+
+/// Vector code and a store of lanes that lie side by side, each with every flaw.
+fn lines(count: u64, flaw: Flaw, sabotage: Switches) -> Met {
+    let mut numbers = Numbers(0x1234_5678_9abc_def1);
+    let mut rig = Box::new(Rig::new(&mut numbers));
+    let mut met = Met::default();
+    for _ in 0..count {
+        let (state, store) = line(&mut numbers, flaw);
+        rig.pages.missing = u64::from(flaw == Flaw::None && numbers.below(8) == 0);
+        rig.reopen();
+        let mut insts: Vec<Inst> = (0..8).map(|n| add(20 + n % 4, Operand::Vgpr(20 + n % 4), 4 + n)).collect();
+        insts.push(store);
+        compare(&mut rig, &insts, &state, sabotage, &mut met);
+    }
+    met
+}
+
+#[test]
+fn whole_waves_store_as_the_model_does() {
+    for flaw in [Flaw::None, Flaw::Low, Flaw::High, Flaw::Inactive, Flaw::End, Flaw::Wrap] {
+        let met = lines(programs(400), flaw, Switches::NONE);
+        assert!(met.done + met.stored > 300, "{flaw:?} {met:?}");
+    }
+    assert_ne!(lines(50, Flaw::Inactive, Switches::NONE.with(Switch::OpenLanes)).wrong, 0);
+    for flaw in [Flaw::Low, Flaw::High] {
+        assert_ne!(lines(50, flaw, Switches::NONE.with(Switch::GuessedShape)).wrong, 0, "{flaw:?}");
+    }
 }
 
 /// A page that vanishes from the host under machine code that stores to it.

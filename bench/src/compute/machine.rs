@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(target_arch = "x86_64")]
 use vkfd_cu::fast::native::Translation;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Lds, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{Operand, Target};
 
 /// Where the code is.
@@ -39,7 +39,7 @@ impl Machine {
         let mut world = Flat::new(CODE, 256 + pages);
         world.write_words(CODE, code);
         let group = Group {
-            lds: vec![0; 4096],
+            lds: Lds::new(4096),
             apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
             watch: Watched::default(),
             place: Place::default(),

@@ -12,6 +12,7 @@ use super::units::lds_given;
 use super::workgroup::Workgroup;
 use crate::few::Few;
 use crate::group::{Apertures, Group, Place, Watched};
+use crate::lds::Lds;
 use crate::wave::{Row, Wave, LANES};
 use std::any::Any;
 use std::fmt;
@@ -159,7 +160,7 @@ impl Launch {
         let (id, size) = self.placed(number);
         let waves = self.waves(size);
         let watch = Watched(self.watch.as_ref().map(|watch| watch.clone().begin(self, id, waves, &slots)));
-        let lds = vec![0; usize::try_from(lds_given(self.program.target, self.lds)).unwrap_or(0)];
+        let lds = Lds::new(usize::try_from(lds_given(self.program.target, self.lds)).unwrap_or(0));
         let group = Group { lds, apertures: self.apertures, watch, place };
         let mut states: Vec<Wave> = (0..waves).map(|_| self.wave()).collect();
         for (index, wave) in (0..waves).zip(&mut states) {

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use support::{Numbers, APERTURES};
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Access, Exit, Group, Miss, Mode, Place, Row, Span, Stop, Watched, Wave, World};
+use vkfd_cu::{reference, Access, Exit, Group, Lds, Miss, Mode, Place, Row, Span, Stop, Watched, Wave, World};
 use vkfd_isa::{decode, encodings, Encoding, Inst, Op, Operand, Target};
 
 const PAGE: usize = 4096;
@@ -323,16 +323,17 @@ fn programs(target: Target, count: u64, seed: u64) -> Result<u64, String> {
         // Now and then across the end of a page.
         let offset = if numbers.below(3) == 0 { PAGE - 4 * (1 + numbers.below(12) as usize) } else { 0 };
         let start = wave(&mut numbers, target, lanes, &limits, CODE + offset as u64);
-        let lds = [0, 4, 60, 256, 1000][numbers.below(5) as usize];
+        // What is no multiple of a line has room behind it, which is not guarded.
+        let lds = [0, 4, 60, 64, 256, 1024][numbers.below(6) as usize];
         let mut run = |which: usize| -> Outcome {
             world.fill(index);
             world.write_code(offset, &code);
             world.opening += 1;
             world.polls.set(0);
             let mut one = copy(&start);
-            let bytes = guarded(|| vec![0x77; lds]);
-            let mut group =
-                Group { lds: bytes, apertures: APERTURES, watch: Watched::default(), place: Place::default() };
+            let mut lds = guarded(|| Lds::new(lds));
+            lds.fill(0x77);
+            let mut group = Group { lds, apertures: APERTURES, watch: Watched::default(), place: Place::default() };
             let exit = match which.checked_sub(1).and_then(|fast| engines.get_mut(fast)) {
                 None => reference::run(&mut one, &mut group, &mut world, 200),
                 Some(engine) => {
@@ -341,7 +342,7 @@ fn programs(target: Target, count: u64, seed: u64) -> Result<u64, String> {
                 }
             };
             assert!(world.is_whole(), "{target} program {index}: beyond a page");
-            (exit, one, group.lds, world.memory.clone())
+            (exit, one, group.lds.to_vec(), world.memory.clone())
         };
         let expected = run(0);
         for which in 1..3 {

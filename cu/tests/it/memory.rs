@@ -10,7 +10,7 @@ use crate::support;
 use support::{code, group, set_pair, wave, Numbers, APERTURES, BASE};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::reference::memory::execute;
-use vkfd_cu::{Access, Exit, Flat, Miss, Refusal, Rights, Span, Stop, World};
+use vkfd_cu::{Access, Exit, Flat, Lds, Miss, Refusal, Rights, Span, Stop, World};
 use vkfd_isa::{Inst, Operand, Target};
 
 const PAGE: u64 = 4096;
@@ -532,7 +532,7 @@ fn scratch_by_buffer_and_by_flat_is_the_same() {
 fn local_data_share() {
     let mut numbers = Numbers(10);
     let mut group = group(8192);
-    group.lds = numbers.bytes(8192);
+    group.lds = Lds::from(&numbers.bytes(8192)[..]);
     let mut world = Flat::new(BASE, 1);
     let mut wave = wave(Target::Gfx900);
     for lane in 0..64 {
@@ -578,7 +578,7 @@ fn loads_of_halves_keep_the_other_one_where_registers_have_no_ecc() {
         let mut numbers = Numbers(11);
         let mut world = world(&mut numbers);
         let mut group = group(64);
-        group.lds = numbers.bytes(64);
+        group.lds = Lds::from(&numbers.bytes(64)[..]);
         let mut wave = wave(target);
         let old = numbers.word();
         for lane in 0..64 {

@@ -14,7 +14,7 @@ use support::random::{source, REGISTERS};
 use support::{group, wave, Numbers, BASE};
 use vkfd_cu::fast::native::{is_translated, Accesses, Report, Translation, Width};
 use vkfd_cu::fast::Engine;
-use vkfd_cu::{reference, Exit, Flat, Mode, Wave};
+use vkfd_cu::{reference, Exit, Flat, Lds, Mode, Wave};
 use vkfd_isa::{decode, Format, Inst, Op, Operand, Target};
 use vkfd_sabotage::{Switch, Switches};
 
@@ -315,7 +315,7 @@ const LDS: usize = 4096;
 
 /// A group whose LDS has something to read.
 pub(crate) fn local() -> vkfd_cu::Group {
-    vkfd_cu::Group { lds: Numbers(6).bytes(LDS), ..group(0) }
+    vkfd_cu::Group { lds: Lds::from(&Numbers(6).bytes(LDS)[..]), ..group(0) }
 }
 
 pub(crate) fn start(target: Target, numbers: &mut Numbers, lanes: u8) -> Wave {
@@ -569,6 +569,7 @@ fn faults_are_noticed() {
             Switch::OpenLanes,
             Switch::SwappedSources,
             Switch::LateScalars,
+            Switch::DroppedMask,
             Switch::LeftEarly,
             Switch::KeptDenormals,
         ] {

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use text::Entry;
 use value::{half_to, Class, Value};
-use vkfd_cu::{reference, Apertures, Flat, Group, Mode, Place, Row, Watched, Wave};
+use vkfd_cu::{reference, Apertures, Flat, Group, Lds, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{decode, Operand, Target};
 
 const CLASSES: [&str; 10] =
@@ -170,7 +170,7 @@ fn wave(target: Target) -> Wave {
 
 fn group() -> Group {
     Group {
-        lds: Vec::new(),
+        lds: Lds::new(0),
         apertures: Apertures { shared: 1 << 16, private: 2 << 16 },
         watch: Watched::default(),
         place: Place::default(),

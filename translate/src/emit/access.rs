@@ -514,9 +514,16 @@ impl Emit {
     /// Prefetches for some rounds later, if the strip goes on as since the last round, and if pages
     /// that follow one another do so on the host, too. The processor itself foresees no stride of
     /// more than a page.
-    fn foresee(&mut self, access: &Access, bytes: i32) {
+    pub(super) fn foresee(&mut self, access: &Access, bytes: i32) {
+        if self.stride_since(access) {
+            self.prefetch_ahead(access, bytes);
+        }
+    }
+
+    /// `rbp` = the bytes since the strip's last round, in a loop whose accesses are foreseen.
+    pub(super) fn stride_since(&mut self, access: &Access) -> bool {
         if !self.prefetches || access.slot >= FORESEEN {
-            return;
+            return false;
         }
         let offset = field(offset_of!(Context, lasts) + access.slot * 64);
         let scale = if self.width.is_wide() { 4 } else { 8 };
@@ -524,7 +531,13 @@ impl Emit {
         self.asm.move64(Register::RBP, Register::RAX);
         self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, last));
         self.asm.store64(last, Register::RAX);
-        // A line for each line of the strip.
+        true
+    }
+
+    /// Prefetches a line for each line of the strip, so many strides ahead. A line that will be
+    /// stored to is the processor's own then, so that stores wait in no line for one another.
+    pub(super) fn prefetch_ahead(&mut self, access: &Access, bytes: i32) {
+        let code = if access.is_store { Code::Prefetchw_m8 } else { Code::Prefetcht0_m8 };
         for line in 0..(i64::from(bytes) + 63) / 64 {
             let ahead = MemoryOperand::with_base_index_scale_displ_size(
                 Register::RAX,
@@ -533,7 +546,7 @@ impl Emit {
                 64 * line,
                 1,
             );
-            self.asm.add(Instruction::with1(Code::Prefetcht0_m8, ahead));
+            self.asm.add(Instruction::with1(code, ahead));
         }
     }
 

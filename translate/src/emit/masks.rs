@@ -5,6 +5,9 @@
 //! strip's part is in the lowest bits, and the register turns by as many when the strip ends.
 //! Behind the last strip it has the whole mask. Other masks are stored in parts, which are put
 //! together at the end.
+//!
+//! A mask goes to its home or to memory when its register is taken for another one, or when the
+//! round ends. Most are made anew before that, as VCC is by each sum of 64 bits.
 
 use super::*;
 use vkfd_isa::Operand;
@@ -84,6 +87,10 @@ impl Emit {
         } else {
             Mask::V(self.width.vector(self.width.vectors() - 2))
         };
+        if let Some(at) = self.unsettled.iter().position(|(_, other)| *other == mask) {
+            let (n, mask) = self.unsettled.remove(at);
+            self.settle_mask(n, mask);
+        }
         self.cached.retain(|(_, other)| *other != mask);
         mask
     }
@@ -146,6 +153,22 @@ impl Emit {
             return;
         }
         self.cached.retain(|(place, _)| *place != MaskPlace::Scalar(n));
+        self.unsettled.retain(|(other, _)| *other != n);
+        let kept = match mask {
+            Mask::K(_) => mask,
+            Mask::V(v) => {
+                let kept = self.kept_mask();
+                let (Mask::V(register), exec) = (kept, self.exec_vector()) else { return };
+                self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
+                kept
+            }
+        };
+        self.cached.push((MaskPlace::Scalar(n), kept));
+        self.unsettled.push((n, kept));
+    }
+
+    /// A mask goes to its home or to memory.
+    fn settle_mask(&mut self, n: u8, mask: Mask) {
         let (to, home) = (Emit::mask_place(MaskPlace::Scalar(n)), self.home(n));
         match mask {
             Mask::K(k) => {
@@ -155,20 +178,21 @@ impl Emit {
                 } else {
                     self.asm.add(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
                 }
-                self.cached.push((MaskPlace::Scalar(n), mask));
             }
             Mask::V(v) => {
-                let kept = self.kept_mask();
-                let Mask::V(register) = kept else { return };
-                let exec = self.exec_vector();
-                self.op(width::AND, register, Src::Reg(v), Src::Reg(exec));
-                self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, register));
+                self.asm.add(Instruction::with2(Code::VEX_Vmovmskps_r32_ymm, Register::EAX, v));
                 self.asm.add(match home {
                     Some(home) => Instruction::with2(Code::Mov_r8_rm8, part(home, 1), Register::AL),
                     None => Instruction::with2(Code::Mov_rm8_r8, to, Register::AL),
                 });
-                self.cached.push((MaskPlace::Scalar(n), kept));
             }
+        }
+    }
+
+    /// All masks go there: a round ends.
+    pub(crate) fn settle_masks(&mut self) {
+        for (n, mask) in std::mem::take(&mut self.unsettled) {
+            self.settle_mask(n, mask);
         }
     }
 

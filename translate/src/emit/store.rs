@@ -35,6 +35,7 @@ impl Emit {
             self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
             if !lds {
                 self.host_on(&access, (access.offsets[0], 4 * words * lanes), [single, page]);
+                self.foresee(&access, 4 * words * lanes);
             }
             self.asm.bind(found);
             for part in parts.clone() {
@@ -65,7 +66,7 @@ impl Emit {
     }
 
     /// What rows have for the strip.
-    fn values(&mut self, rows: impl Iterator<Item = u16>) -> Vec<Register> {
+    pub(super) fn values(&mut self, rows: impl Iterator<Item = u16>) -> Vec<Register> {
         rows.map(|row| {
             let source = self.row_source(row);
             self.reg(source)
@@ -85,9 +86,7 @@ impl Emit {
     /// strip has no whole vectors there, and to the second one if they are stored.
     fn store_past(&mut self, rows: &[u16], [found, done]: [Label; 2]) {
         let unknown = self.asm.label();
-        self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, Accessing::PAST as i32));
-        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
-        self.asm.jump_if(When::NotZero, unknown);
+        self.jump_past(When::NotZero, unknown);
         self.host_of_slot();
         let lanes = i32::from(self.width.lanes());
         self.asm.add(Instruction::with2(Code::Test_rm32_imm32, Register::EAX, 4 * lanes - 1));
@@ -100,6 +99,14 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Add_rm64_imm32, context(offset_of!(Context, passed)), bytes));
         self.asm.jump(done);
         self.asm.bind(unknown);
+    }
+
+    /// Jumps if the slot's page is stored to past the caches, or unless. `rbp` and `r13` are as
+    /// [`Emit::host`] leaves them.
+    pub(super) fn jump_past(&mut self, when: When, to: Label) {
+        self.asm.add(Instruction::with2(Code::Or_rm64_imm8, Register::RBP, Accessing::PAST as i32));
+        self.asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RBP, slot(offset_of!(Slot, tag))));
+        self.asm.jump_if(when, to);
     }
 
     /// Leaves unless the active lanes' addresses are those of whole words.

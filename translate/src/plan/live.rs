@@ -7,6 +7,7 @@
 
 use super::{Lanes, Segment, Source, Vector};
 use crate::ops::How;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
 /// Which results of a vector instruction are used: its first row, its second one, its mask.
@@ -61,6 +62,26 @@ impl Live {
         self.masks.extend(vector.inward);
         needed
     }
+}
+
+/// Whether each instruction's mask is used, in the order of [`Segment::lanes`], within a round that
+/// does everything: one is not if another instruction makes it anew before somebody reads it.
+/// `ignores`: a fault, nobody reads one before that.
+pub(crate) fn masks_needed(segment: &Segment, ignores: bool) -> Vec<bool> {
+    let mut made: SmallVec<[u8; 4]> = SmallVec::new();
+    let mut needed: Vec<bool> = segment.lanes().map(|_| true).collect();
+    let lanes: Vec<Lanes<'_>> = segment.lanes().collect();
+    for (lanes, needed) in lanes.iter().zip(&mut needed).rev() {
+        let Lanes::Vector(vector) = lanes else { continue };
+        if let Some(n) = vector.out {
+            *needed = !made.contains(&n);
+            made.push(n);
+        }
+        if let Some(n) = vector.inward.filter(|_| !ignores) {
+            made.retain(|other| *other != n);
+        }
+    }
+    needed
 }
 
 /// Which results of each instruction are used, in the order of [`Segment::lanes`], if nothing but

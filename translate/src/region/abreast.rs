@@ -12,7 +12,7 @@
 //! of more than [`MOST`] instructions have enough to do without that.
 
 use super::field;
-use super::round::{advance, body, go_back, Reach, Rows};
+use super::round::{body, Reach, Rows};
 use super::slice::Places;
 use crate::assembler::{at, When};
 use crate::context::Context;
@@ -103,9 +103,9 @@ pub(super) fn write(
     both.asm.add(Instruction::with1(Code::Dec_rm32, Register::R10D));
     both.asm.jump_if(When::NotZero, round);
     both.end_strip();
-    advance(&mut both, 2, lanes, head);
+    both.advance(2, lanes, head);
     // Each strip has its last round to do.
-    go_back(&mut both, lanes);
+    both.go_back(lanes);
     both.asm.store64(from, Register::R8);
     both.asm.add(Instruction::with2(Code::Mov_rm32_imm32, rounds, 1u32));
     both.asm.jump(one);

@@ -8,8 +8,9 @@
 use super::slice::{self, slice};
 use super::strips::{self, plan, rows, strips};
 use crate::arena::{Arena, Piece};
+use crate::assembler::Constants;
 use crate::context::{end, Context, KEPT_ROWS};
-use crate::plan::{Access, Branch, Guard, Item, Segment, Space};
+use crate::plan::{Access, Branch, Guard, Item, Rounds, Segment, Space};
 use crate::scalar::bits;
 use crate::stubs::Host;
 use crate::translator::Translator;
@@ -26,7 +27,7 @@ const ATTEMPTS: usize = 5;
 enum Stage {
     Scalars(Piece),
     /// A store, its constants, and its number in the block.
-    Store(Piece, Box<[u32]>, usize),
+    Store(Piece, Constants, usize),
 }
 
 impl Stage {
@@ -54,7 +55,7 @@ pub(super) struct Pass {
     slice: Option<Piece>,
     /// None if strips have nothing to do.
     strips: Option<Piece>,
-    pool: Box<[u32]>,
+    pool: Constants,
     tail: Box<[Stage]>,
     /// The number of its first instruction in the block.
     pub(super) begin: usize,
@@ -136,7 +137,7 @@ impl Pass {
             let (code, pool) = code()?;
             (Some(arena.put(&code).map_err(|_| Why::Room)?), pool)
         } else {
-            (None, Box::default())
+            (None, Constants::default())
         };
         let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
         let has_accesses = segment.accesses().next().is_some();
@@ -221,7 +222,7 @@ impl Pass {
         for stage in &self.tail {
             context.end = end::FELL;
             if let Stage::Store(_, pool, _) = stage {
-                context.pool = pool.as_ptr();
+                context.pool = pool.as_ptr().cast();
             }
             // SAFETY: code that was written as such a function; the caller's.
             unsafe { (function(stage.piece()))(rows, scalars, context) };
@@ -271,8 +272,8 @@ impl Pass {
                 limit = rounds;
             } else {
                 let Some(strips) = &self.strips else { return Some((rounds, again)) };
-                context.pool = self.pool.as_ptr();
-                context.kept = context.kept_words.as_mut_ptr();
+                context.pool = self.pool.as_ptr().cast();
+                context.kept = context.kept_rows.as_mut_ptr().cast();
                 // SAFETY: the caller's; strips touch the rows and masks that they were made for.
                 unsafe { (function(strips))(rows, scalars, context) };
                 if context.end != end::MISSED {
@@ -293,7 +294,7 @@ impl Pass {
         }
     }
 
-    /// Puts back the rows of the strips that were begun.
+    /// Puts back the rows of the strips before the one that has missed, which has written none.
     ///
     /// # Safety
     /// As for [`Pass::run`].
@@ -301,14 +302,14 @@ impl Pass {
         // SAFETY: the wave has all scalar registers.
         let exec = unsafe { exec(scalars) };
         let lanes = usize::from(self.width.lanes());
-        let last = (context.kept.addr() - context.kept_words.as_ptr().addr()) / (4 * lanes);
+        let missed = (context.kept.addr() - context.kept_rows.as_ptr().addr()) / (4 * lanes);
         if self.loses_rows {
             return;
         }
-        let strips = (0..=last.min(64 / lanes - 1)).filter(|strip| exec >> (strip * lanes) & ((1 << lanes) - 1) != 0);
+        let strips = (0..missed.min(64 / lanes)).filter(|strip| exec >> (strip * lanes) & ((1 << lanes) - 1) != 0);
         for strip in strips {
-            for (kept, row) in context.kept_words.chunks_exact(64).zip(&self.rows) {
-                let kept = &kept[strip * lanes..(strip + 1) * lanes];
+            for (kept, row) in context.kept_rows.iter().zip(&self.rows) {
+                let kept = &kept.0[strip * lanes..(strip + 1) * lanes];
                 // SAFETY: the wave's rows.
                 unsafe {
                     let row = rows.add(256 * usize::from(*row)).cast::<u32>().add(strip * lanes);
@@ -332,7 +333,9 @@ fn tail(
     let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
     while let Some((index, item)) = rest.first() {
         if let Item::Store(access) = item {
-            let (code, pool) = strips::store(access, (host, registers.lanes()), sabotage).ok_or(Why::Encoding)?;
+            let (code, pool) =
+                strips::store(access, (host, registers.lanes(), segment.rounds != Rounds::Once), sabotage)
+                    .ok_or(Why::Encoding)?;
             stages.push(Stage::Store(put(&code)?, pool, *index));
             rest = &rest[1..];
             continue;

@@ -2,12 +2,12 @@
 //! A round of a strip: vector instructions and loads in the words of [`Emit`].
 
 use super::slice::Places;
-use crate::assembler::{at, Label, When};
+use crate::assembler::{at, Label};
 use crate::emit::{Emit, MaskPlace, Src};
 use crate::ops::{self, Double, How};
 use crate::plan::{Access, Chosen, Lanes, Needed, Part, Placed, Segment, Source, Space, Vector};
 use crate::width;
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::Register;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use vkfd_sabotage::{Switch, Switches};
@@ -217,14 +217,17 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         }
         How::Compare(write) => e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, mask, a, b)),
         How::Carry(carry) => {
-            let value = e.temp();
-            e.set_mask(vector.out.unwrap_or(0), |e, mask| {
-                let inward = inward(e);
-                carry.write(e, value, mask, [a, b], inward);
-            });
             let Some(row) = vector.row else { return };
             let to = e.row_destination(row);
-            e.mov(to, Src::Reg(value));
+            if needed.out {
+                e.set_mask(vector.out.unwrap_or(0), |e, mask| {
+                    let inward = inward(e);
+                    carry.write(e, to, Some(mask), [a, b], inward);
+                });
+            } else {
+                let inward = inward(e);
+                carry.write(e, to, None, [a, b], inward);
+            }
             e.settle(row, to);
         }
         how => {
@@ -324,24 +327,6 @@ fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is
     }
 }
 
-/// Goes on with the next strip, or so many strips further.
-pub(super) fn advance(e: &mut Emit, strips: u8, lanes: u8, head: Label) {
-    let bytes = strips * e.width.lanes();
-    let mask_bytes = i32::from(bytes / 8);
-    e.asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDI, 4 * i32::from(bytes)));
-    e.asm.add(Instruction::with2(Code::Add_rm64_imm8, Register::RSI, mask_bytes));
-    e.asm.add(Instruction::with2(Code::Add_rm32_imm8, Register::R11D, mask_bytes));
-    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, i32::from(lanes / 8)));
-    e.asm.jump_if(When::Below, head);
-}
-
-/// Goes back to the first strip.
-pub(super) fn go_back(e: &mut Emit, lanes: u8) {
-    e.asm.add(Instruction::with2(Code::Sub_rm64_imm32, Register::RDI, 4 * i32::from(lanes)));
-    e.asm.add(Instruction::with2(Code::Sub_rm64_imm8, Register::RSI, i32::from(lanes / 8)));
-    e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
-}
-
 /// A round. In a light one some results are left out.
 pub(super) fn body(
     e: &mut Emit,
@@ -371,4 +356,5 @@ pub(super) fn body(
             }
         }
     }
+    e.settle_masks();
 }

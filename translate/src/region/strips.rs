@@ -2,14 +2,14 @@
 //! The strips of a segment: which rows have host registers, and the loops of strips and rounds. A
 //! strip does all rounds before the next one begins, but for those that go abreast.
 
-use super::round::{advance, base, body, go_back, Reach, Rows};
+use super::round::{base, body, Reach, Rows};
 use super::slice::Places;
 use super::{abreast, field};
-use crate::assembler::{at, Label, When};
+use crate::assembler::{at, Constants, Label, When};
 use crate::context::{end, Context};
 use crate::emit::{Emit, Needs, Plan};
 use crate::ops::How;
-use crate::plan::{needed, Access, Lanes, Needed, Rounds, Segment, Source, Vector};
+use crate::plan::{masks_needed, needed, Access, Lanes, Needed, Rounds, Segment, Source, Vector};
 use crate::stubs::Host;
 use iced_x86::{Code, Instruction, Register};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use std::mem::offset_of;
 use vkfd_sabotage::{Switch, Switches};
 
 /// Code and its constants.
-pub(super) type Made = (Vec<u8>, Box<[u32]>);
+pub(super) type Made = (Vec<u8>, Constants);
 
 /// The rows of a segment's strips.
 pub(super) fn plan(segment: &Segment, rows: &[Rows]) -> Plan {
@@ -65,40 +65,43 @@ fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
     e.begin();
     e.need_aligned(access.address, access.offsets[0], out);
     e.asm.bind(next);
-    advance(e, 1, lanes, head);
-    go_back(e, lanes);
+    e.advance(1, lanes, head);
+    e.go_back(lanes);
 }
 
 /// The code of a store, strip by strip, and its constants.
-pub(super) fn store(access: &Access, (host, lanes): (Host, u8), sabotage: &Switches) -> Option<Made> {
+pub(super) fn store(access: &Access, (host, lanes, is_loop): (Host, u8, bool), sabotage: &Switches) -> Option<Made> {
     let mut e = Emit::new(host, Plan::new(false), Needs::default());
+    e.prefetches = is_loop;
     let (head, next, leave, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
     KEPT.into_iter().for_each(|register| e.asm.push(register));
     e.asm.move64(Register::R9, Register::RSI);
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    let base = base(access, Places::default());
+    let (is_open, is_guessed) = (sabotage.has(Switch::OpenLanes), sabotage.has(Switch::GuessedShape));
     if access.adds {
-        if !sabotage.has(Switch::GuessedShape) {
+        if !is_guessed {
             aligned(&mut e, access, lanes, out);
         }
     } else {
+        e.store_whole(access, base, (lanes, is_open, is_guessed), [out, leave]);
         e.begin_wave(lanes);
     }
     e.asm.bind(head);
-    e.load_exec(next, sabotage.has(Switch::OpenLanes));
+    e.load_exec(next, is_open);
     e.begin_accesses(out);
     e.begin();
-    let base = base(access, Places::default());
     if access.adds {
         // A strip that is done is not done again: nothing may lead out.
         e.add_in_lds(access);
     } else {
-        let look = e.look(access, base, access.end(), out, sabotage.has(Switch::GuessedShape));
+        let look = e.look(access, base, access.end(), out, is_guessed);
         e.begin();
         e.store_words(access, look, base, out);
     }
     e.asm.bind(next);
-    advance(&mut e, 1, lanes, head);
+    e.advance(1, lanes, head);
     e.asm.bind(leave);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
     KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
@@ -109,7 +112,7 @@ pub(super) fn store(access: &Access, (host, lanes): (Host, u8), sabotage: &Switc
     e.asm.jump(leave);
     e.finish_cold();
     let Emit { asm, pool, .. } = e;
-    Some((asm.finish()?, pool.into_words()))
+    Some((asm.finish()?, pool.into_constants()))
 }
 
 /// Whether a round becomes cheaper: without an instruction, or without the most of a product.
@@ -136,6 +139,22 @@ fn masks(segment: &Segment) -> Masks {
     let (compared, carried) = (outs(false), outs(true));
     let all = compared.iter().chain(carried.difference(&compared)).copied().collect();
     Masks { all, compared: compared.len() }
+}
+
+/// Keeps a strip's rows, for a load of a later strip that misses. No strip is later than the last.
+fn keep(e: &mut Emit, rows: &[u16], lanes: u8) {
+    if rows.is_empty() {
+        return;
+    }
+    let (kept, last) = (e.asm.label(), i32::from((lanes - e.width.lanes()) / 8));
+    e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, Register::R11D, last));
+    e.asm.jump_if(When::Zero, kept);
+    e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
+    for (index, row) in rows.iter().enumerate() {
+        e.begin();
+        e.save(*row, at(Register::RAX, 256 * field(index)));
+    }
+    e.asm.bind(kept);
 }
 
 /// The code of the strips, its constants, and the registers that it takes; or those that it lacks.
@@ -194,11 +213,7 @@ pub(super) fn strips(
     let is_guessed = sabotage.has(Switch::GuessedShape);
     if accesses {
         e.begin_accesses(out);
-        e.asm.load64(Register::RAX, at(Register::RDX, field(offset_of!(Context, kept))));
-        for (index, row) in restored.into_iter().enumerate() {
-            e.begin();
-            e.save(row, at(Register::RAX, 256 * field(index)));
-        }
+        keep(&mut e, &restored, lanes);
         // What does not change in the loop is looked at before it.
         for (item, place) in segment.lanes().zip(places) {
             if let Lanes::Access(access) = item {
@@ -234,6 +249,8 @@ pub(super) fn strips(
     } else if segment.ends {
         all = needed(segment, &e.lasting(), true, false);
     }
+    let masks = masks_needed(segment, sabotage.has(Switch::DroppedMask));
+    all.iter_mut().zip(masks).for_each(|(all, mask)| all.out &= mask);
     e.asm.bind(round);
     e.forget_masks();
     body(&mut e, (segment, false), (places, rows, &all), &mut reach, (out, sabotage));
@@ -248,7 +265,7 @@ pub(super) fn strips(
         let kept = at(Register::RDX, field(offset_of!(Context, kept)));
         e.asm.add(Instruction::with2(Code::Add_rm64_imm8, kept, 4 * i32::from(host.width.lanes())));
     }
-    advance(&mut e, 1, lanes, head);
+    e.advance(1, lanes, head);
     let leave = e.asm.label();
     e.asm.bind(leave);
     e.end_masks(&made.all[..made.compared], lanes);
@@ -272,7 +289,7 @@ pub(super) fn strips(
     e.finish_cold();
     let Emit { asm, pool, needs, .. } = e;
     match asm.finish() {
-        Some(code) => Ok(((code, pool.into_words()), needs)),
+        Some(code) => Ok(((code, pool.into_constants()), needs)),
         None => Err(needs),
     }
 }

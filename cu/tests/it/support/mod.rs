@@ -7,7 +7,7 @@ pub mod program;
 pub mod random;
 
 use std::process::Command;
-use vkfd_cu::{Apertures, Group, Mode, Place, Row, Watched, Wave};
+use vkfd_cu::{Apertures, Group, Lds, Mode, Place, Row, Watched, Wave};
 use vkfd_isa::{decode, Extension, Format, Inst, Memory, Mods, Op, Operand, Target};
 
 /// The high halves of the apertures' addresses, as KFD has them.
@@ -82,7 +82,7 @@ pub fn wave(target: Target) -> Wave {
 }
 
 pub fn group(lds: usize) -> Group {
-    Group { lds: vec![0; lds], apertures: APERTURES, watch: Watched::default(), place: Place::default() }
+    Group { lds: Lds::new(lds), apertures: APERTURES, watch: Watched::default(), place: Place::default() }
 }
 
 /// Numbers that only look random.

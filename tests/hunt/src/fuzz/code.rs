@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use vkfd_cu::fast::Engine;
 use vkfd_cu::launch::{self, Descriptor, Launch, Scratch, Sizes, Turn, DESCRIPTOR_BYTES};
 use vkfd_cu::reference::Reference;
-use vkfd_cu::{Apertures, Exit, Group, Mode, Place, Row, Watched, Wave, World};
+use vkfd_cu::{Apertures, Exit, Group, Lds, Mode, Place, Row, Watched, Wave, World};
 use vkfd_isa::{encodings, Encoding, Operand, Target};
 use vkfd_kernels::Image;
 
@@ -168,7 +168,7 @@ pub fn machine_code(data: &[u8]) {
             bench.world.load(&code, &memory);
             let mut wave = start.clone();
             let mut group =
-                Group { lds: vec![0; 1024], apertures: APERTURES, watch: Watched::default(), place: Place::default() };
+                Group { lds: Lds::new(1024), apertures: APERTURES, watch: Watched::default(), place: Place::default() };
             let exit = if fast {
                 let engine = &mut bench.fast[target as usize];
                 engine.invalidate();
