@@ -10,7 +10,6 @@ use super::program::{LaunchError, Program};
 use super::spare;
 use super::units::lds_given;
 use super::workgroup::Workgroup;
-use crate::few::Few;
 use crate::group::{Apertures, Group, Place, Watched};
 use crate::lds::Lds;
 use crate::wave::{Row, Wave, LANES};
@@ -214,27 +213,33 @@ impl Launch {
     /// Begins wave `index` of `waves` of a work-group of this id and size, whose rows are zeros.
     fn begin(&self, wave: &mut Wave, (id, size): ([u32; 3], [u32; 3]), (index, waves): (u32, u32), slot: u32) {
         let program = &self.program;
-        (wave.pc, wave.scalar, wave.scc, wave.mode) = (program.entry, [0; 128], false, program.mode);
+        // In place: an array in a tuple would be made elsewhere, and copied.
+        wave.scalar.fill(0);
+        (wave.pc, wave.scc, wave.mode) = (program.entry, false, program.mode);
         (wave.flat_scratch, wave.trapsts, wave.done) = (0, 0, 0);
         wave.index = u16::try_from(index).unwrap_or(u16::MAX);
         let offset = self.scratch.map_or(0, |scratch| scratch.wave_bytes.wrapping_mul(slot));
-        let mut system = Few::<u32, 5>::new();
-        id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).for_each(|(id, _)| system.push(*id));
+        for (register, word) in wave.scalar.iter_mut().zip(&self.user) {
+            *register = *word;
+        }
+        // Behind them, each word where it belongs: one copy of words that were just stored one by
+        // one would wait for these stores.
+        let mut behind = wave.scalar.iter_mut().skip(program.user_sgprs.into());
+        let mut push = |word: u32| {
+            if let Some(register) = behind.next() {
+                *register = word;
+            }
+        };
+        id.iter().zip(program.group_ids).filter(|(_, wanted)| *wanted).for_each(|(id, _)| push(*id));
         if program.group_info {
-            system.push(u32::from(index == 0) << 31 | waves & 0x3f);
+            push(u32::from(index == 0) << 31 | waves & 0x3f);
         }
         match self.scratch {
             Some(scratch) if program.target.has_architected_scratch() => {
                 wave.flat_scratch = scratch.base.wrapping_add(offset.into());
             }
-            _ if program.scratch && !program.target.has_architected_scratch() => system.push(offset),
+            _ if program.scratch && !program.target.has_architected_scratch() => push(offset),
             _ => {}
-        }
-        for (register, word) in wave.scalar.iter_mut().zip(&self.user) {
-            *register = *word;
-        }
-        for (register, word) in wave.scalar.iter_mut().skip(program.user_sgprs.into()).zip(system.iter()) {
-            *register = *word;
         }
         self.item_ids(wave, size, index);
     }
