@@ -61,7 +61,11 @@ pub enum Refusal {
 /// Why an engine has stopped running a wave. The program counter is at the instruction that runs
 /// next: for `Miss` and `Refused` the same one, whose registers and memory are as before (except
 /// for lanes noted in [`Wave::done`](crate::Wave::done)).
+///
+/// It is aligned so that none lies in two pages: each turn of a wave writes one to the stack, which
+/// would wait for all stores before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(32))]
 pub enum Exit {
     /// The budget is used up, or the gate is wanted.
     Yield,

@@ -94,21 +94,47 @@ unsafe fn bpermute_wide(step: &Step, cx: &mut Cx) -> Flow {
             )
         };
     }
+    /// 16 lanes of the source, by halves: most handlers store a row by vectors of eight lanes, and
+    /// the processor hands no two stores on to one load.
+    macro_rules! source {
+        ($at:literal, $half:literal, $all:literal, $low:literal, $mask:literal) => {
+            concat!(
+                "vmovdqu32 ",
+                $low,
+                ", [{from} + ",
+                $at,
+                "]\n",
+                "vinserti64x4 ",
+                $all,
+                ", ",
+                $all,
+                ", [{from} + ",
+                $half,
+                "], 1\n",
+                "vmovdqa32 ",
+                $all,
+                "{{",
+                $mask,
+                "}}{{z}}, ",
+                $all
+            )
+        };
+    }
     // SAFETY: the step's rows exist, and nothing refers to them; the processor has AVX-512 F. All
     // of the source is read before anything is written, and each lane's place before its result.
     unsafe {
         std::arch::asm!(
             "kmovw k1, {exec:e}",
-            "vmovdqu32 zmm16{{k1}}{{z}}, [{from}]",
+            source!("0", "32", "zmm16", "ymm16", "k1"),
             "shr {exec}, 16",
             "kmovw k2, {exec:e}",
-            "vmovdqu32 zmm17{{k2}}{{z}}, [{from} + 64]",
+            source!("64", "96", "zmm17", "ymm17", "k2"),
             "shr {exec}, 16",
             "kmovw k3, {exec:e}",
-            "vmovdqu32 zmm18{{k3}}{{z}}, [{from} + 128]",
+            source!("128", "160", "zmm18", "ymm18", "k3"),
             "shr {exec}, 16",
             "kmovw k4, {exec:e}",
-            "vmovdqu32 zmm19{{k4}}{{z}}, [{from} + 192]",
+            source!("192", "224", "zmm19", "ymm19", "k4"),
             "vpbroadcastd zmm20, {offset:e}",
             "vpbroadcastd zmm21, {bit:e}",
             "kmovw k6, {upper:e}",
