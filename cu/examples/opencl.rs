@@ -3,7 +3,7 @@
 //! waves have some fifty instructions; the tiled product's waves meet at barriers; those that copy
 //! go from page to page. For work on launches, barriers and accesses, and for perf.
 //!
-//! `cargo run --release -p vkfd-cu --example opencl [stencil|tiled_product|copy] [TIMES]`
+//! `cargo run --release -p vkfd-cu --example opencl [stencil|tiled_product|dgemv|copy] [TIMES]`
 #![allow(clippy::cast_possible_truncation, reason = "figures")]
 
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -49,6 +49,14 @@ const KERNELS: &[Kernel] = &[
         group: [16, 16, 1],
         output: SMALL,
         arguments: [INPUT, SMALL, 256 | 256 << 32, 0],
+    },
+    Kernel {
+        name: "dgemv",
+        file: NINE,
+        grid: [1024, 1, 1],
+        group: [256, 1, 1],
+        output: LARGE,
+        arguments: [INPUT, LARGE, 1024 | 1024 << 32, 0],
     },
     Kernel {
         name: "copy",

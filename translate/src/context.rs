@@ -142,7 +142,7 @@ const FIRST_TIME: u64 = 8;
 const FLUSHING: u32 = 0x9fc0;
 
 /// Slots, and rows of addresses whose shapes are known at a time.
-pub(crate) const SLOTS: usize = 1024;
+pub(crate) const SLOTS: usize = 2048;
 pub(crate) const KNOWN: usize = 32;
 /// Accesses whose last places and pages are kept.
 pub(crate) const FORESEEN: usize = 16;
