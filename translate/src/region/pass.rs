@@ -63,9 +63,8 @@ pub(super) struct Pass {
     guard: Option<(Guard, usize)>,
     /// The lanes that waves have.
     all: u64,
-    /// It may miss: it has loads of scalars or of lanes.
-    may_miss: bool,
-    /// Scalar registers that it writes before its tail: they are put back when it misses.
+    /// Scalar registers that it writes before its tail: its first function keeps them, and they are
+    /// put back when it misses.
     numbers: Box<[u8]>,
     /// Bytes of memory that a lane loads and stores in a round.
     lane_bytes: u32,
@@ -115,12 +114,21 @@ impl Pass {
         translator: &mut Translator,
         sabotage: &Switches,
     ) -> Result<Pass, Why> {
-        let (scalars, bytes, places) = slice(segment, registers.mask_words(), sabotage)?;
+        let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
+        let has_accesses = segment.accesses().next().is_some();
+        let masks = segment.vectors().filter_map(|vector| vector.out);
+        let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
+        let may_miss = has_loads || has_accesses;
+        let numbers: Box<[u8]> = (0..128u8).filter(|n| may_miss && written >> n & 1 != 0).collect();
+        let (scalars, bytes, places) = slice(segment, registers.mask_words(), &numbers, sabotage)?;
+        // The first function of both keeps them.
+        let kept = if scalars.is_some() { &[] } else { &*numbers };
         let rows = rows(segment);
         let plan = plan(segment, &rows);
         let has_lanes = segment.lanes().next().is_some();
-        let with =
-            |needs| strips(segment, &places, (host, registers.lanes(), bytes), (plan.clone(), &rows), needs, sabotage);
+        let with = |needs| {
+            strips(segment, &places, (host, registers.lanes(), bytes), (plan.clone(), &rows, kept), needs, sabotage)
+        };
         let Translator { arena, learned, .. } = translator;
         let mut code = || {
             let kinds: Vec<usize> = segment.lanes().map(|lanes| lanes.kind()).collect();
@@ -139,8 +147,6 @@ impl Pass {
         } else {
             (None, Constants::default())
         };
-        let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
-        let has_accesses = segment.accesses().next().is_some();
         let rows: Box<[u16]> = plan.restored().collect();
         if has_accesses && rows.len() > KEPT_ROWS {
             return Err(Why::Encoding);
@@ -148,9 +154,6 @@ impl Pass {
         let is_far = |access: &&Access| access.space != Space::Lds;
         let memory = segment.accesses().chain(segment.stores()).filter(is_far);
         let lane_bytes = memory.map(|access| u32::from(access.parts) * access.bytes()).sum();
-        let masks = segment.vectors().filter_map(|vector| vector.out);
-        let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
-        let numbers = (0..128u8).filter(|n| written >> n & 1 != 0).collect();
         let tail = tail(segment, registers, host, arena, sabotage)?;
         Ok(Pass {
             slice,
@@ -163,7 +166,6 @@ impl Pass {
                 .filter(|_| !sabotage.has(Switch::ClosedSuperblock))
                 .zip(segment.insts.end.checked_sub(1)),
             all: u64::MAX >> (64 - registers.lanes()),
-            may_miss: has_loads || has_accesses,
             numbers,
             lane_bytes,
             rows,
@@ -254,13 +256,6 @@ impl Pass {
         mut limit: u32,
     ) -> Option<(u32, bool)> {
         let scc = context.scc;
-        if self.may_miss {
-            // Word by word: the processor hands on no words, stored one by one, to a wider load.
-            for &n in &self.numbers {
-                // SAFETY: the wave has all scalar registers.
-                context.kept_scalars[usize::from(n)] = unsafe { scalars.add(n.into()).read_volatile() };
-            }
-        }
         loop {
             (context.done, context.end, context.limit) = (1, end::FELL, limit);
             if let Some(piece) = &self.slice {

@@ -226,8 +226,18 @@ pub(super) fn tail(items: &[&Item], words: u8) -> Result<Vec<u8>, Why> {
     asm.finish().ok_or(Why::Encoding)
 }
 
-/// The slice of a segment.
-pub(super) fn slice(segment: &Segment, words: u8, sabotage: &Switches) -> Result<Sliced, Why> {
+/// Keeps scalar registers as they are, for a load that misses. Word by word: the processor hands no
+/// words on, which were stored one by one, to a wider load.
+pub(super) fn keep(asm: &mut Assembler, (scalars, context): (Register, Register), numbers: &[u8]) {
+    for n in numbers {
+        asm.load32(Register::EAX, at(scalars, 4 * i64::from(*n)));
+        let kept = offset_of!(Context, kept_scalars) + 4 * usize::from(*n);
+        asm.store32(at(context, field(kept)), Register::EAX);
+    }
+}
+
+/// The slice of a segment. `kept` are the registers that it keeps first.
+pub(super) fn slice(segment: &Segment, words: u8, kept: &[u8], sabotage: &Switches) -> Result<Sliced, Why> {
     let looped = segment.rounds == Rounds::Strips;
     let mut asm = Assembler::new();
     let (head, missed, fell, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
@@ -253,6 +263,7 @@ pub(super) fn slice(segment: &Segment, words: u8, sabotage: &Switches) -> Result
     }
     asm.move64(SCALARS, Register::RSI);
     asm.move64(CONTEXT, Register::RDX);
+    keep(asm, (SCALARS, CONTEXT), kept);
     asm.load64(TRACE, at(CONTEXT, field(offset_of!(Context, trace))));
     if looped {
         asm.load32(Register::R15D, at(CONTEXT, field(offset_of!(Context, limit))));

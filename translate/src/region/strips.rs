@@ -3,7 +3,7 @@
 //! strip does all rounds before the next one begins, but for those that go abreast.
 
 use super::round::{base, body, Reach, Rows};
-use super::slice::Places;
+use super::slice::{self, Places};
 use super::{abreast, field};
 use crate::assembler::{at, Constants, Label, When};
 use crate::context::{end, Context};
@@ -162,7 +162,7 @@ pub(super) fn strips(
     segment: &Segment,
     places: &[Places],
     (host, lanes, bytes): (Host, u8, i64),
-    (mut plan, rows): (Plan, &[Rows]),
+    (mut plan, rows, kept): (Plan, &[Rows], &[u8]),
     needs: Needs,
     sabotage: &Switches,
 ) -> Result<(Made, Needs), Needs> {
@@ -182,6 +182,7 @@ pub(super) fn strips(
         KEPT.into_iter().for_each(|register| e.asm.push(register));
     }
     e.asm.move64(Register::R9, Register::RSI);
+    slice::keep(&mut e.asm, (Register::R9, Register::RDX), kept);
     let made = masks(segment);
     e.begin_masks(&made.all, lanes);
     e.begin_arithmetic(segment.arithmetic.may_flush() && !sabotage.has(Switch::KeptDenormals));
