@@ -39,12 +39,17 @@ pub(super) fn since(commit: &str) -> Result<Vec<String>> {
     Ok(tracked.split_terminator('\0').chain(new.split_terminator('\0')).map(Into::into).collect())
 }
 
-/// Notes that everything has passed. A tree with changes that are in no commit has no name.
-pub(super) fn passed() -> Result<String> {
+/// The tree's commit; none if it has changes that are in no commit.
+pub(super) fn commit() -> Result<Option<String>> {
     let commit = git(&["rev-parse", "HEAD"])?.trim().to_owned();
-    if !since(&commit)?.is_empty() {
+    Ok(since(&commit)?.is_empty().then_some(commit))
+}
+
+/// Notes that everything has passed.
+pub(super) fn passed() -> Result<String> {
+    let Some(commit) = commit()? else {
         return Ok("not recorded: the tree has changes that are in no commit".into());
-    }
+    };
     let path = record()?;
     let directory = path.parent().context("the record has no directory")?;
     fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;

@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use anyhow::{anyhow, Context, Result};
 
+use super::progress::Progress;
 use super::table::Planned;
 use super::times::{self, Meter, Row, SHELL};
 use xtask_base::{cache, cargo, tree, Verdict};
@@ -32,6 +33,8 @@ pub(super) struct Lanes {
     pub(super) keep_going: bool,
     /// In one lane, with all output as it comes.
     pub(super) one: bool,
+    /// Where steps that have passed are noted.
+    pub(super) progress: Option<Progress>,
 }
 
 /// What came of a run.
@@ -52,7 +55,7 @@ impl Ran {
 
 /// What lanes have together.
 struct Shared<'a> {
-    keep_going: bool,
+    lanes: &'a Lanes,
     /// The program of `cargo xtask`.
     this: &'a Path,
     /// A row for each step of the plan that has ended, with its place in the plan.
@@ -72,7 +75,7 @@ impl Lanes {
     }
 
     fn rows(&self, plan: &[Planned<'_>], directory: &Path, this: &Path) -> Result<Vec<Row>> {
-        let shared = Shared { keep_going: self.keep_going, this, rows: Mutex::default() };
+        let shared = Shared { lanes: self, this, rows: Mutex::default() };
         let all: Vec<_> = plan.iter().enumerate().collect();
         let (main, beside) = (Meter::new(directory, "main")?, Meter::new(directory, "beside")?);
         let (first, later) = match plan.first() {
@@ -111,10 +114,10 @@ impl Shared<'_> {
     /// Runs steps one after the other; with a file for their output, if another lane runs.
     fn lane(&self, meter: &Meter, steps: &[(usize, &Planned<'_>)], said: Option<PathBuf>) -> Result<()> {
         for (place, planned) in steps {
-            let name = format!("{}: {} ({})", planned.ring.name, planned.step.name, planned.form.name());
+            let name = planned.name();
             {
                 let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-                if !self.keep_going && rows.iter().any(|(_, row)| row.failed) {
+                if !self.lanes.keep_going && rows.iter().any(|(_, row)| row.failed) {
                     return Ok(());
                 }
                 match said {
@@ -131,6 +134,9 @@ impl Shared<'_> {
                 io::copy(&mut said, &mut output)
                     .and_then(|_| output.flush())
                     .context("show what a step has written")?;
+            }
+            if let Some(progress) = self.lanes.progress.as_ref().filter(|_| !row.failed) {
+                progress.passed(&name)?;
             }
             rows.push((*place, row));
         }
@@ -189,9 +195,19 @@ mod tests {
         };
         let first = ring("first", false, &format!("touch {at}/first"));
         let text = [first, ring("guest", true, &wait("a", "b")), ring("other", false, &wait("b", "a"))].concat();
-        let lanes = Lanes { keep_going: false, one: false };
+        let lanes = Lanes { keep_going: false, one: false, progress: None };
         let row = |name: &str| (format!("{name}: s{name} (short)"), false);
         assert_eq!(ran(&text, &lanes, directory.path()), [row("first"), row("guest"), row("other")]);
+    }
+
+    #[test]
+    fn steps_that_passed_are_noted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let begin = |resumes| Progress::at(directory.path().join("steps"), Some("a"), resumes).expect("a file");
+        let text = [ring("first", false, "true"), ring("second", false, "false"), ring("third", false, "true")];
+        let lanes = Lanes { keep_going: true, one: true, progress: Some(begin(false).0) };
+        ran(&text.concat(), &lanes, directory.path());
+        assert_eq!(begin(true).1, ["first: sfirst (short)", "third: sthird (short)"]);
     }
 
     #[test]
@@ -199,7 +215,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let text = [ring("first", false, "false"), ring("guest", true, "true"), ring("other", false, "true")].concat();
         let failed = |keep_going, one| {
-            let rows = ran(&text, &Lanes { keep_going, one }, directory.path());
+            let rows = ran(&text, &Lanes { keep_going, one, progress: None }, directory.path());
             rows.iter().map(|(_, failed)| *failed).collect::<Vec<_>>()
         };
         assert_eq!(failed(false, false), [true]);

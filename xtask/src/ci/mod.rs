@@ -9,12 +9,14 @@
 
 mod changes;
 mod lanes;
+mod progress;
 mod table;
 mod times;
 
 use anyhow::{ensure, Result};
 
 use self::lanes::Lanes;
+use self::progress::Progress;
 use self::table::{Form, Planned, Scope, Table};
 use crate::sources;
 use xtask_base::Verdict;
@@ -39,12 +41,16 @@ const CHECK: &str = "check";
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask ci --plan --changed cu/src/lib.rs   which rings would a change there run?\n  \
-                        cargo xtask ci --ring guest --form long         one ring, as after a change of linux/"
+                        cargo xtask ci --ring guest --form long         one ring, as after a change of linux/\n  \
+                        cargo xtask ci --all --resume                   goes on with a run that was interrupted"
 )]
 pub struct Args {
     /// Everything in its longest form; if it passes, the commit is recorded
     #[arg(long)]
     all: bool,
+    /// Leave out what has passed in the last run with --all, if that was of this commit
+    #[arg(long, requires = "all")]
+    resume: bool,
     /// Take these files or directories for the changed ones
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "all")]
     changed: Vec<String>,
@@ -93,7 +99,7 @@ pub fn check(args: &CheckArgs) -> Result<Verdict> {
     let mut plan = table.plan(&Scope::Form(Form::Short));
     plan.retain(|planned| planned.ring.name == CHECK);
     ensure!(!plan.is_empty(), "xtask/ci.toml has no ring {CHECK:?}");
-    let ran = Lanes { keep_going: args.keep_going, one: true }.run(&plan)?;
+    let ran = Lanes { keep_going: args.keep_going, one: true, progress: None }.run(&plan)?;
     sources::record()?;
     Ok(ran.verdict())
 }
@@ -119,9 +125,21 @@ pub fn run(args: &Args) -> Result<Verdict> {
         }
         return Ok(Verdict::Clean(format!("{} steps", plan.len())));
     }
-    let ran = Lanes { keep_going: args.keep_going, one: args.one_lane }.run(&plan)?;
+    let is_whole = args.all && args.rings.is_empty();
+    let mut lanes = Lanes { keep_going: args.keep_going, one: args.one_lane, progress: None };
+    if is_whole {
+        let (progress, before) = Progress::begin(args.resume)?;
+        println!("each step that passes is noted in {}, for --resume", progress.path().display());
+        plan.retain(|planned| !before.contains(&planned.name()));
+        if !before.is_empty() {
+            println!("{} steps have passed on this commit before", before.len());
+        }
+        lanes.progress = Some(progress);
+    }
+    let ran = lanes.run(&plan)?;
     sources::record()?;
-    if args.all && args.rings.is_empty() && ran.failed().is_empty() {
+    if is_whole && ran.failed().is_empty() {
+        lanes.progress.into_iter().for_each(Progress::end);
         println!("{}", changes::passed()?);
     }
     Ok(ran.verdict())

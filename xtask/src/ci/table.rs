@@ -154,6 +154,12 @@ pub(super) struct Planned<'a> {
     pub(super) command: &'a str,
 }
 
+impl Planned<'_> {
+    pub(super) fn name(&self) -> String {
+        format!("{}: {} ({})", self.ring.name, self.step.name, self.form.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
