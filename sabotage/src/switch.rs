@@ -89,6 +89,7 @@ switches! {
         OthersErrors = "others_errors": "An SVM call fails for pages of its block that the caller did not name.";
         EnterReleased = "enter_released": "Objects are entered in a process that has ended.";
         Forgotten = "forgotten": "Memory that leaves the SVM ranges while it is being mapped gets entries.";
+        ForgottenMissing = "forgotten_missing": "An SVM call forgets that memory was missing before it looks for it again.";
         CountedRanges = "counted_ranges": "SVM memory in VRAM counts as memory that is not available.";
         LateMessage = "late_message": "The driver logs a page fault after it has woken the client.";
         UntimedEvictions = "untimed_evictions": "Evictions take no time in a process's statistics.";

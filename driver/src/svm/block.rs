@@ -174,9 +174,9 @@ impl Block {
         Ok(())
     }
 
-    /// Brings `touched` pages in line with the attributes: lost access ends now. Missing pages are
-    /// looked up again with the next [`fetch`](Self::fetch), and get new entries if they have
-    /// `changed`. Page tables are there already. Other pages are other calls'.
+    /// Brings `touched` pages in line with the attributes: lost access ends now, and the next
+    /// [`fetch`](Self::fetch) writes new entries if they have `changed`. Page tables are there
+    /// already. Other pages are other calls'.
     pub fn update(&self, _: &Reserved<'_>, view: &View, touched: PageBits, changed: bool) {
         let changed = if changed { touched } else { PageBits::NONE };
         let mut state = self.window.lock();
@@ -197,7 +197,9 @@ impl Block {
                 block.valid.remove(page);
             }
         }
-        block.missing &= !touched;
+        if self.window.owner().sabotage().has(Switch::ForgottenMissing) {
+            block.missing &= !touched;
+        }
         state.changed(self);
     }
 

@@ -41,6 +41,9 @@ pub struct Want<'a> {
     pub view: &'a View,
     /// Pages that are to be valid.
     pub pages: PageBits,
+    /// Those of them that are looked up also if they were missing. Until then they stay noted as
+    /// missing: an invalidation that brings one back has to stop the queues.
+    pub again: PageBits,
     /// Pages that are also to be mapped, by GPU number, beyond those that are kept.
     pub extra: &'a [PageBits],
     /// Fault for writing, whatever the attributes say.
@@ -89,6 +92,8 @@ impl Block {
 struct Pass<'a> {
     block: &'a Block,
     want: &'a Want<'a>,
+    /// Pages that are still to be looked up also if they were missing.
+    again: PageBits,
     /// Missing pages that have no mapping, and those whose mapping does not allow it.
     gone: PageBits,
     denied: PageBits,
@@ -114,7 +119,7 @@ impl<'a> Pass<'a> {
     fn new(block: &'a Block, want: &'a Want<'a>) -> Self {
         let (gone, denied) = (PageBits::NONE, PageBits::NONE);
         let (pages, runs, spans, buffer) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { block, want, gone, denied, pages, runs, spans, buffer }
+        Self { block, want, again: want.again, gone, denied, pages, runs, spans, buffer }
     }
 
     fn fetched(&self, left: PageBits) -> Fetched {
@@ -129,7 +134,7 @@ impl<'a> Pass<'a> {
         let block = self.block;
         let todo = block.state(|b| {
             b.moved = PageBits::NONE;
-            self.want.pages & !(b.valid | b.missing | b.forgotten)
+            self.left(b)
         });
         let Some(todo) = todo else { return Ok(PageBits::NONE) };
         let mut found = Found::default();
@@ -145,6 +150,11 @@ impl<'a> Pass<'a> {
             block.window().owner().before_commit(block.span());
         }
         Ok(self.commit(&found))
+    }
+
+    /// Pages that are wanted, and of which this does not know whether they are there.
+    fn left(&self, b: &BlockState) -> PageBits {
+        self.want.pages & !(b.valid | (b.missing & !self.again) | b.forgotten)
     }
 
     fn span(&self, first: u64, pages: u64) -> CpuSpan {
@@ -262,7 +272,9 @@ impl<'a> Pass<'a> {
             b.pages[range.clone()].copy_from_slice(&self.pages[range]);
         });
         b.valid |= good;
-        b.missing |= (found.gone | found.denied) & !(moved | b.forgotten);
+        let lost = found.gone | found.denied;
+        b.missing = (b.missing & !good) | (lost & !(moved | b.forgotten));
+        self.again &= !(found.got | lost);
         self.gone = ((self.gone & !found.denied) | found.gone) & b.missing;
         self.denied = ((self.denied & !found.gone) | found.denied) & b.missing;
         let (valid, missing, forgotten) = (b.valid, b.missing, b.forgotten);
@@ -285,7 +297,7 @@ impl<'a> Pass<'a> {
                 map.vm.flush();
             }
         }
-        let left = self.want.pages & !(b.valid | b.missing | b.forgotten);
+        let left = self.left(b);
         state.changed(block);
         left
     }

@@ -227,6 +227,21 @@ impl Window {
         None
     }
 
+    /// Wanted pages of a block could not be brought up to date. The restore does it, and looks for
+    /// missing ones again. The queues stop until then.
+    pub fn leave_to_restore(&self, block: &Block, pages: PageBits) {
+        let mut state = self.lock();
+        if let Some(known) = block.of(&mut state) {
+            known.missing &= !pages;
+        }
+        state.changed(block);
+        // Under the notifier lock: an invalidation stops no queues for pages that wait already.
+        let mut eviction = self.owner.eviction().lock();
+        eviction.wait_svm();
+        self.owner.evict_queues(&mut eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, true);
+        self.owner.schedule_restore();
+    }
+
     /// `trigger`: `SVM_UNMAP_TRIGGER_*`.
     fn hear(&self, span: CpuSpan, blockable: bool, trigger: u32) -> bool {
         let owner = &self.owner;

@@ -300,10 +300,7 @@ fn registered_beside_denied_memory(options: Options) {
     rig.mm.map(OWN[0], PAGES, true);
     rig.mm.map(OWN[1], PAGES, true);
     access(&rig, OWN[0], PAGES).unwrap();
-    let deny = with(&rig, |rig| {
-        rig.mm.fail(OWN[0], Errno::EPERM);
-        rig.mm.notify(OWN[0], 1, true);
-    });
+    let deny = with(&rig, |rig| rig.mm.deny(OWN[0], 1, true));
     assert_eq!(access(&rig, OWN[1], PAGES), Ok(()));
     reached(&rig, OWN[1], PAGES);
     deny.join().unwrap();
@@ -316,6 +313,34 @@ fn registered_beside_denied_memory(options: Options) {
 #[test]
 fn what_is_registered_beside_denied_memory_is_mapped() {
     check(|| registered_beside_denied_memory(Options::default()));
+}
+
+/// mprotect(PROT_NONE) and back, beside calls that look for missing memory.
+fn denied_memory_comes_back(options: Options) {
+    let rig = rig(options, 1);
+    rig.mm.map(OWN[0], PAGES, true);
+    access(&rig, OWN[0], PAGES).unwrap();
+    let calls = with(&rig, |rig| {
+        for _ in 0..3 {
+            // Refused as long as it is denied.
+            let _ = access(rig, OWN[0], PAGES);
+        }
+    });
+    for _ in 0..3 {
+        rig.mm.deny(OWN[0], 1, true);
+        (0..thread_rng().gen_range(0..40)).for_each(|_| thread::yield_now());
+        rig.mm.deny(OWN[0], 1, false);
+        reached(&rig, OWN[0], PAGES);
+    }
+    calls.join().unwrap();
+    rig.settle();
+    rig.check_svm(0, OWN[0], PAGES);
+    rig.process.release();
+}
+
+#[test]
+fn denied_memory_that_comes_back_is_reached() {
+    check(|| denied_memory_comes_back(Options::default()));
 }
 
 #[test]
@@ -390,6 +415,12 @@ mod planted {
     #[should_panic]
     fn a_call_that_looks_at_more_than_it_names_is_found() {
         until_found(|| registered_beside_denied_memory(broken(Switches::from(Switch::OthersErrors))));
+    }
+
+    #[test]
+    #[should_panic]
+    fn missing_memory_that_is_forgotten_before_it_is_looked_for_is_found() {
+        until_found(|| denied_memory_comes_back(broken(Switches::from(Switch::ForgottenMissing))));
     }
 
     #[test]

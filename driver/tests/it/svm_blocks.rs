@@ -195,6 +195,36 @@ fn a_call_leaves_its_neighbours_to_the_restore() {
     rig.check_svm(0, AT, 8);
 }
 
+/// Memory that may not be used for a while is missing, and the queues run without it. A call looks
+/// for it again, and does not find it. Before the call has noted that, its owner may use it again.
+/// The GPU's next access must find it.
+fn missing_memory_comes_back_under_a_call(options: Options) {
+    let rig = Rig::with_gpus(options, 2, 2048);
+    rig.mm.map(AT, 512, true);
+    rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
+    rig.mm.deny(AT, 1, true);
+    rig.settle();
+    assert!(rig.nothing_mapped(0, AT, 1) && !rig.gpu.is_suspended());
+    let (begun, go_on) = hold_the_next_fault(&rig);
+    std::thread::scope(|s| {
+        // Dropped if this fails, so that the call ends.
+        let go_on = go_on;
+        let call = s.spawn(|| rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]));
+        begun.recv().unwrap();
+        rig.mm.deny(AT, 1, false);
+        rig.gpu.access_with(AT * 4096, |frame| assert_eq!(frame, rig.mm.frame(AT)));
+        go_on.send(()).unwrap();
+        assert_eq!(call.join().unwrap(), Ok(()));
+    });
+    rig.settle();
+    rig.check_svm(0, AT, 8);
+}
+
+#[test]
+fn a_gpu_reaches_missing_memory_that_comes_back_under_a_call() {
+    missing_memory_comes_back_under_a_call(Options::default());
+}
+
 /// Entries on a second GPU do not wait for pages that are there already and only move elsewhere in
 /// the block.
 #[test]
@@ -364,6 +394,13 @@ mod planted {
     fn a_block_that_is_taken_for_the_one_before_is_noticed() {
         let sabotage = Switches::from(Switch::BlockIdentity);
         a_block_ends_under_a_restore(Options { sabotage, ..Options::default() }, true);
+    }
+
+    #[test]
+    #[should_panic]
+    fn missing_memory_that_is_forgotten_before_it_is_looked_for_is_noticed() {
+        let sabotage = Switches::from(Switch::ForgottenMissing);
+        missing_memory_comes_back_under_a_call(Options { sabotage, ..Options::default() });
     }
 
     #[test]

@@ -122,6 +122,21 @@ impl SimMm {
         });
     }
 
+    /// Takes all access to mapped pages away, as mprotect(PROT_NONE) does, or gives it back.
+    pub fn deny(&self, first: u64, count: u64, denied: bool) {
+        let failure = Failure { errno: Errno::EPERM, once: false };
+        self.change(Change::Pages, first, count, || {
+            let mut failures = lock(&self.failures);
+            for page in first..first + count {
+                if denied {
+                    failures.insert(page, failure);
+                } else {
+                    failures.remove(&page);
+                }
+            }
+        });
+    }
+
     /// Moves pages to other addresses, as mremap does. Whether others were replaced there.
     pub fn remap(&self, from: u64, count: u64, to: u64) -> bool {
         let replaced = lock(&self.table).pages.range(to..to + count).next().is_some();

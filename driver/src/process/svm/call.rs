@@ -263,19 +263,20 @@ impl SvmWork<'_> {
         block.update(&reserved, &view, touched, changed);
         let wanted = block.state(|b| b.wanted()).unwrap_or_default() & touched;
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;
-        let want = Want { view: &view, pages, extra: &extra, write: false };
+        let want = Want { view: &view, pages, again: pages, extra: &extra, write: false };
         let fetched = block.fetch(&reserved, &want, self.process.deadline());
         drop(reserved);
         match fetched {
             Ok(fetched) => {
-                if !(fetched.left & wanted).is_empty() {
-                    self.request_restore();
+                let left = fetched.left & wanted;
+                if !left.is_empty() {
+                    block.window().leave_to_restore(block, left);
                 }
                 let live = block.state(|_| ()).is_some();
                 fetched.error.map_or(Ok(live), |errno| Err(block.error(errno)))
             }
             Err(e) => {
-                self.request_restore();
+                block.window().leave_to_restore(block, wanted);
                 Err(e)
             }
         }

@@ -230,7 +230,6 @@ impl SvmWork<'_> {
         let Some(reserved) = block.reserve() else { return Ok(true) };
         let view = self.process.svm().view_to_map(block, &reserved)?;
         let pages = block.pages_of(part) & view.allowed(gpu);
-        block.state(|b| b.missing &= !pages);
         let mut extra = Vec::filled(PageBits::NONE, gpu.saturating_add(1))?;
         if let Some(own) = extra.get_mut(gpu) {
             *own = pages;
@@ -239,11 +238,12 @@ impl SvmWork<'_> {
             let only = PageBits::page(page);
             let upgrade = block.state(|b| b.unshare(page)).unwrap_or(false);
             if upgrade || !(view.only_read & only).is_empty() {
-                let want = Want { view: &view, pages: only & pages, extra: &extra, write: true };
+                let (pages, again) = (only & pages, only & pages);
+                let want = Want { view: &view, pages, again, extra: &extra, write: true };
                 block.fetch(&reserved, &want, deadline)?;
             }
         }
-        let want = Want { view: &view, pages, extra: &extra, write: false };
+        let want = Want { view: &view, pages, again: pages, extra: &extra, write: false };
         let fetched = block.fetch(&reserved, &want, deadline)?;
         let Some((page, write)) = page else { return Ok(true) };
         if fetched.left.has(page) {

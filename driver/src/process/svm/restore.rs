@@ -9,24 +9,15 @@
 use super::SvmWork;
 use crate::base::addr::{CpuSpan, CpuVa};
 use crate::base::errno::Result;
+use crate::collections::page_bits::PageBits;
 use crate::os::{self, Arc};
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;
 use crate::svm::window::{windows_of, Window, WINDOW};
 use crate::svm::Svm;
 use core::sync::atomic::Ordering;
-use vkfd_uapi::smi::QUEUE_EVICTION_TRIGGER_SVM;
 
 impl SvmWork<'_> {
-    /// Stops the queues until wanted pages are valid, and asks for that.
-    pub(super) fn request_restore(&self) {
-        let mut eviction = self.process.eviction().lock();
-        eviction.wait_svm();
-        self.process.evict_queues(&mut eviction, QUEUE_EVICTION_TRIGGER_SVM, true);
-        drop(eviction);
-        self.process.schedule_restore();
-    }
-
     /// Makes wanted pages valid, block by block. Whether something is left to do.
     pub(crate) fn restore(&self) -> bool {
         // What could not be dropped is not wanted either.
@@ -66,7 +57,7 @@ impl SvmWork<'_> {
         let Some(reserved) = block.reserve() else { return Ok(false) };
         let view = self.process.svm().view_to_map(block, &reserved)?;
         let Some(wanted) = block.state(|b| b.wanted()) else { return Ok(false) };
-        let want = Want { view: &view, pages: wanted, extra: &[], write: false };
+        let want = Want { view: &view, pages: wanted, again: PageBits::NONE, extra: &[], write: false };
         let fetched = block.fetch(&reserved, &want, os::now())?;
         drop(reserved);
         self.check_blocks(block.span());
