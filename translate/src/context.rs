@@ -127,8 +127,11 @@ pub(crate) struct Known {
     pub(crate) base: u64,
     /// The base of the first strip, if all lanes of the wave may lie side by side from there on.
     pub(crate) origin: u64,
+    /// Where the host has the line of all lanes.
+    pub(crate) host: u64,
     pub(crate) shape: u32,
-    /// 1: the origin is one, and these are the words of the first lane's address.
+    /// 1: the origin is one, and these are the words of the first lane's address. 2: the host's
+    /// place is one, too.
     pub(crate) is_whole: u32,
     pub(crate) low: u32,
     pub(crate) high: u32,

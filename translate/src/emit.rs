@@ -26,6 +26,7 @@ mod rows;
 mod scatter;
 mod short;
 mod store;
+mod wave;
 mod whole;
 
 use crate::assembler::{at, Assembler, Label, Pool, When};
@@ -417,12 +418,22 @@ impl Emit {
     /// `d = a * b + c`, rounded once. Of NaNs `a` counts first, then `b`, then `c`.
     pub(crate) fn fma(&mut self, d: Register, a: Src, b: Src, c: Src) {
         let before = self.taken;
-        let a = self.reg(a);
-        let into = if c != Src::Reg(d) && (a == d || b == Src::Reg(d)) { self.temp() } else { d };
-        self.mov(into, c);
-        let instruction = self.last3(width::FMA.of(self.width), into, a, b);
+        // Each form writes another source's register. In each, a NaN of `a` comes before one of
+        // `b`, and that before one of `c`.
+        let own = Src::Reg(d);
+        let (code, second, third) = if own == c {
+            (width::FMA, a, b)
+        } else if own == a {
+            (width::FMA132, c, b)
+        } else if own == b {
+            (width::FMA213, a, c)
+        } else {
+            self.mov(d, c);
+            (width::FMA, a, b)
+        };
+        let second = self.reg(second);
+        let instruction = self.last3(code.of(self.width), d, second, third);
         self.asm.add(instruction);
-        self.mov(d, Src::Reg(into));
         self.taken = before;
     }
 
@@ -498,34 +509,34 @@ impl Emit {
     /// What is done if an active lane has another word than this one in memory.
     fn unless_equal(&mut self, row: Src, word: MemoryOperand, rare: impl FnOnce(&mut Emit) + 'static) {
         let there = self.asm.label();
-        self.jump_unless_equal(there, &[(row, word)]);
+        self.jump_unless_equal(there, (row, word), None);
         self.lies_behind(there, rare);
     }
 
-    /// Jumps if an active lane has in one of the rows another word than the one in memory.
-    fn jump_unless_equal(&mut self, to: Label, words: &[(Src, MemoryOperand)]) {
-        let is_wide = self.width.is_wide();
-        let order = if is_wide { Order::NotEqual } else { Order::Equal };
-        let all = self.once(|e| {
-            let masks: Vec<Mask> =
-                words.iter().map(|(row, word)| e.compared(*row, Src::All(*word), order, false)).collect();
-            for mask in &masks[1..] {
-                if is_wide {
-                    e.unite(masks[0], *mask);
-                } else {
-                    e.intersect(masks[0], *mask);
-                }
+    /// Jumps if an active lane has in one row, or the other one, another word than the one in
+    /// memory.
+    fn jump_unless_equal(&mut self, to: Label, one: (Src, MemoryOperand), two: Option<(Src, MemoryOperand)>) {
+        let order = if self.width.is_wide() { Order::NotEqual } else { Order::Equal };
+        let before = (self.masks, self.taken);
+        self.masks = 0;
+        let one = self.compared(one.0, Src::All(one.1), order, false);
+        let two = two.map_or(one, |(row, word)| self.compared(row, Src::All(word), order, false));
+        match (one, two) {
+            (Mask::K(one), Mask::K(two)) => {
+                self.asm.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, one, two));
+                self.asm.jump_if(When::NotZero, to);
             }
-            masks[0]
-        });
-        match all {
-            Mask::K(_) => self.jump_if_any(all, to),
-            Mask::V(equal) => {
+            (Mask::V(equal), two) => {
+                if two != one {
+                    self.intersect(one, two);
+                }
                 let exec = self.exec_vector();
                 self.asm.add(Instruction::with2(Code::VEX_Vtestps_ymm_ymmm256, equal, exec));
                 self.asm.jump_if(When::NotBelow, to);
             }
+            (Mask::K(_), Mask::V(_)) => self.asm.fail(),
         }
+        (self.masks, self.taken) = before;
     }
 
     /// Goes on with the strips behind these, at `head`, unless they are the wave's last ones.

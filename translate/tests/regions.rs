@@ -121,11 +121,11 @@ fn handed_on(sources: &[u32], value: f32) -> u32 {
 fn nans_are_handed_on_in_the_order_of_the_sources() {
     let f = f32::from_bits;
     // Four each, so that each has a region of its own; the last has its destination as a source.
-    let ops = [Op::VFmaF32, Op::VAddF32, Op::VSubF32, Op::VMulF32];
+    let ops = [Op::VFmaF32, Op::VAddF32, Op::VSubF32, Op::VMulF32].map(|op| [0, 1, 2].map(|own| (op, own)));
     for width in widths() {
-        for op in ops {
+        for (op, own) in ops.into_iter().flatten() {
             let format = if op == Op::VFmaF32 { Format::Vop3 } else { Format::Vop2 };
-            let insts = [10, 11, 12, 2].map(|dst| inst(op, format, dst, rows([0, 1, 2])));
+            let insts = [10, 11, 12, own].map(|dst| inst(op, format, dst, rows([0, 1, 2])));
             for group in 0..64u32 {
                 let mut state = state();
                 let case = |lane: u32| {
@@ -146,9 +146,9 @@ fn nans_are_handed_on_in_the_order_of_the_sources() {
                         Op::VSubF32 => handed_on(&[a, b], f(a) - f(b)),
                         _ => handed_on(&[a, b], f(a) * f(b)),
                     };
-                    for row in [10, 11, 12, 2] {
+                    for row in [10, 11, 12, usize::from(own)] {
                         let found = state.rows[row][lane as usize];
-                        assert_eq!(found, expected, "{width:?} {op:?} {a:#x} {b:#x} {c:#x}: {found:#x}");
+                        assert_eq!(found, expected, "{width:?} {op:?} v{row} {a:#x} {b:#x} {c:#x}: {found:#x}");
                     }
                 }
             }

@@ -34,6 +34,19 @@ pub(super) const LINE: i32 = 1;
 const SAME: i32 = 2;
 /// Lanes of several words are one word apart.
 const SLIDE: i32 = 3;
+/// Places of the code that loads an access.
+#[derive(Clone, Copy)]
+pub(super) struct Ways {
+    /// Tries again, with the base in `rax`.
+    pub(super) again: Label,
+    /// Lanes that are no line, and those that are in two pages or lie anyhow.
+    others: Label,
+    single: Label,
+    /// No slot has their page.
+    page: Label,
+    pub(super) done: Label,
+}
+
 /// Rounds of a loop after which prefetched memory is loaded.
 const ROUNDS_AHEAD: u32 = 4;
 
@@ -88,11 +101,7 @@ impl Emit {
         self.looked.retain(|(key, _)| key.row != row && !is_high(key));
     }
 
-    fn set_whole(&mut self, index: usize, is_whole: i32) {
-        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, is_whole)), is_whole));
-    }
-
-    fn set_shape(&mut self, index: usize, shape: i32) {
+    pub(super) fn set_shape(&mut self, index: usize, shape: i32) {
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, shape)), shape));
     }
 
@@ -147,7 +156,7 @@ impl Emit {
     }
 
     /// The same for a strip that the look does not know yet: the base is in `rax`.
-    fn look_at_strip(
+    pub(super) fn look_at_strip(
         &mut self,
         access: &Access,
         base: MemoryOperand,
@@ -217,112 +226,6 @@ impl Emit {
         }
     }
 
-    /// The same where an earlier strip has said where this one would lie ([`Emit::origin`]).
-    fn look_on(
-        &mut self,
-        access: &Access,
-        base: MemoryOperand,
-        end: u32,
-        out: Label,
-        (index, is_guessed): (usize, bool),
-    ) {
-        let (access, bytes, lds) = (*access, access.bytes(), access.space == Space::Lds);
-        let there = self.asm.label();
-        let is_whole = known(index, offset_of!(Known, is_whole));
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, is_whole, 0));
-        self.asm.jump_if(When::Zero, there);
-        if lds && bytes != 4 {
-            self.need_all(there);
-        }
-        // 32 bytes of a row for each byte of a mask.
-        self.asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EAX, Register::R11D));
-        self.asm.add(Instruction::with2(Code::Shl_rm32_imm8, Register::EAX, 5u32));
-        let lanes: Vec<u32> = (0..u32::from(self.wave_lanes)).map(|lane| lane * bytes).collect();
-        let steps = self.pool.vector(&lanes);
-        let steps = MemoryOperand::with_base_index_scale_displ_size(Register::RCX, Register::RAX, 1, steps, 1);
-        let from = self.temp();
-        self.op(width::SUB, from, self.row_source(access.address), Src::Row(steps));
-        let high = (!lds && access.base.is_none()).then(|| self.row_source(access.address + 1));
-        let mut words = vec![(Src::Reg(from), known(index, offset_of!(Known, low)))];
-        words.extend(high.map(|high| (high, known(index, offset_of!(Known, high)))));
-        if !is_guessed {
-            self.jump_unless_equal(there, &words);
-        }
-        if bytes != 4 {
-            self.strip_bytes(Register::EAX, bytes);
-        }
-        self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, known(index, offset_of!(Known, origin))));
-        self.lies_behind(there, move |e| {
-            e.set_whole(index, 0);
-            e.look_at_strip(&access, base, end, out, (index, is_guessed));
-            e.origin(&access, end, index);
-        });
-    }
-
-    /// Bytes from the first strip's first lane to this one's.
-    fn strip_bytes(&mut self, to: Register, bytes: u32) {
-        self.asm.add(Instruction::with3(Code::Imul_r32_rm32_imm32, to, Register::R11D, 8 * bytes));
-    }
-
-    /// Keeps where all lanes of the wave would lie if they go on as those of this strip, whose
-    /// base is in `rax`. Their addresses must not wrap, nor end behind LDS.
-    fn origin(&mut self, access: &Access, end: u32, index: usize) {
-        let (bytes, lds) = (access.bytes(), access.space == Space::Lds);
-        let no = self.asm.label();
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, known(index, offset_of!(Known, shape)), LINE));
-        self.asm.jump_if(When::NotZero, no);
-        let from = first_of(context(offset_of!(Context, scratch)));
-        self.asm.load32(Register::EBP, from);
-        self.strip_bytes(Register::R13D, bytes);
-        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
-        self.asm.jump_if(When::Below, no);
-        self.asm.store32(known(index, offset_of!(Known, low)), Register::EBP);
-        let last = i64::from(u32::from(self.wave_lanes) * bytes) - 1;
-        self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RBP, last)));
-        if lds {
-            // The last lane's first byte, and what all accesses reach.
-            let reach = i64::from(end) + 1 - i64::from(bytes);
-            self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RBP, reach)));
-            self.asm.add(Instruction::with2(
-                Code::Cmp_r32_rm32,
-                Register::EBP,
-                context(offset_of!(Context, lds_bytes)),
-            ));
-            self.asm.jump_if(When::Above, no);
-        }
-        self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RBP, 32u32));
-        self.asm.jump_if(When::NotZero, no);
-        if !lds && access.base.is_none() {
-            let high = first_of(self.spread_out(access.address + 1, 1));
-            self.asm.load32(Register::EBP, high);
-            self.asm.store32(known(index, offset_of!(Known, high)), Register::EBP);
-        }
-        self.asm.move64(Register::RBP, Register::RAX);
-        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
-        self.asm.store64(known(index, offset_of!(Known, origin)), Register::RBP);
-        self.set_whole(index, 1);
-        self.asm.bind(no);
-    }
-
-    /// Has nothing known of a wave yet, before its first strip.
-    pub(crate) fn begin_wave(&mut self, lanes: u8) {
-        self.wave_lanes = lanes;
-        let (forget, begin) = (self.asm.label(), self.asm.label());
-        self.asm.jump(forget);
-        self.asm.bind(begin);
-        self.forget = Some((forget, begin));
-    }
-
-    /// What a wave begins with, now that all looks are known.
-    pub(super) fn finish_wave(&mut self) {
-        let Some((forget, begin)) = self.forget.take() else { return };
-        self.asm.bind(forget);
-        for index in 0..self.looks.min(KNOWN) {
-            self.set_whole(index, 0);
-        }
-        self.asm.jump(begin);
-    }
-
     /// Adds the high words of addresses, which are all the same in lanes of a shape.
     fn add_high(&mut self, row: u16, index: usize) {
         let first = self.add_first_high(row);
@@ -377,79 +280,104 @@ impl Emit {
         base: MemoryOperand,
         out: Label,
     ) {
-        let access = *access;
-        let offset = access.offsets[part];
-        let to: Vec<Register> = to.to_vec();
-        let (others, done, again) = (self.asm.label(), self.asm.label(), self.asm.label());
-        let shape = known(look, offset_of!(Known, shape));
+        let (access, offset) = (*access, access.offsets[part]);
+        let ways = self.ways();
         if self.base_of.take() != Some(look) {
             self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
         }
-        self.asm.bind(again);
-        let lds = access.space == Space::Lds;
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
-        self.asm.jump_if(When::NotZero, others);
-        let (single, page) = (self.asm.label(), self.asm.label());
-        let here = if lds { offset } else { 0 };
-        if !lds {
-            let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
-            self.host_on(&access, (offset, bytes), [single, page]);
-            self.foresee(&access, bytes);
-        }
-        match (access.narrow, &to[..]) {
-            (Some(narrow), [to]) => self.narrow_line(narrow, *to),
-            _ => self.load_line(&to, here, lds),
-        }
-        self.asm.bind(done);
-        let state = self.state();
-        let rare = move |e: &mut Emit| {
-            e.asm.bind(others);
-            let (words, is_sliding) = (i32::from(access.words), e.asm.label());
-            let slides = words > 1 && !lds;
-            e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
-            e.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
-            if !lds {
-                e.host(&access, (offset, access.bytes() as i32), [single, page]);
-            }
-            match (access.narrow, &to[..]) {
-                (Some(narrow), [to]) => e.narrow_same(narrow, *to),
-                _ => e.same(&to, here),
-            }
-            e.asm.jump(done);
-            if slides {
-                e.asm.bind(is_sliding);
-                e.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SLIDE));
-                e.asm.jump_if(When::NotZero, single);
-                let bytes = 4 * (words - 1 + i32::from(e.width.lanes()));
-                e.host(&access, (offset, bytes), [single, page]);
-                for (word, register) in to.iter().enumerate() {
-                    let place = at(Register::RAX, 4 * field(word));
-                    e.asm.add(Instruction::with2(width::LOAD.of(e.width), *register, place));
-                }
-                e.asm.jump(done);
-            }
-            e.asm.bind(single);
-            if lds {
-                e.gather(access.address, &to, offset);
-            } else {
-                let alone = e.asm.label();
-                e.scattered(&access, offset, &to, base, [alone, page]);
-                e.asm.jump(done);
-                e.asm.bind(alone);
-                e.single(&access, offset, &to, base, out);
-                if let (Some(narrow), [to]) = (access.narrow, &to[..]) {
-                    e.extend(narrow, *to);
-                }
-            }
-            e.asm.jump(done);
-            if !lds {
-                e.asm.bind(page);
-                e.ask_page(&access, out);
-                e.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
-                e.asm.jump(again);
-            }
-        };
+        self.begin_line(&access, (look, offset), ways);
+        self.finish_line(&access, offset, to);
+        self.asm.bind(ways.done);
+        let (state, to) = (self.state(), to.to_vec());
+        let rare = move |e: &mut Emit| e.load_otherwise(&access, (look, offset), &to, base, (ways, out));
         self.cold.push((state, Box::new(rare)));
+    }
+
+    pub(super) fn ways(&mut self) -> Ways {
+        let [again, others, single, page, done] = [(); 5].map(|()| self.asm.label());
+        Ways { again, others, single, page, done }
+    }
+
+    /// `rax` = the host's address of the lanes at the base in `rax`, if they are a line.
+    pub(super) fn begin_line(&mut self, access: &Access, (look, offset): (usize, i32), ways: Ways) {
+        self.asm.bind(ways.again);
+        let shape = known(look, offset_of!(Known, shape));
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
+        self.asm.jump_if(When::NotZero, ways.others);
+        if access.space != Space::Lds {
+            let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
+            self.host_on(access, (offset, bytes), [ways.single, ways.page]);
+        }
+    }
+
+    /// Loads a line from `rax` on.
+    pub(super) fn finish_line(&mut self, access: &Access, offset: i32, to: &[Register]) {
+        let lds = access.space == Space::Lds;
+        if !lds {
+            self.foresee(access, access.bytes() as i32 * i32::from(self.width.lanes()));
+        }
+        match (access.narrow, to) {
+            (Some(narrow), &[to]) => self.narrow_line(narrow, to),
+            _ => self.load_line(to, if lds { offset } else { 0 }, lds),
+        }
+    }
+
+    /// Loads lanes that are no line in one page.
+    pub(super) fn load_otherwise(
+        &mut self,
+        access: &Access,
+        (look, offset): (usize, i32),
+        to: &[Register],
+        base: MemoryOperand,
+        (ways, out): (Ways, Label),
+    ) {
+        let Ways { again, others, single, page, done } = ways;
+        let (shape, lds) = (known(look, offset_of!(Known, shape)), access.space == Space::Lds);
+        self.asm.bind(others);
+        let (words, is_sliding) = (i32::from(access.words), self.asm.label());
+        let slides = words > 1 && !lds;
+        self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SAME));
+        self.asm.jump_if(When::NotZero, if slides { is_sliding } else { single });
+        if !lds {
+            self.host(access, (offset, access.bytes() as i32), [single, page]);
+        }
+        match (access.narrow, to) {
+            (Some(narrow), &[to]) => self.narrow_same(narrow, to),
+            _ => self.same(to, if lds { offset } else { 0 }),
+        }
+        self.asm.jump(done);
+        if slides {
+            self.asm.bind(is_sliding);
+            self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, SLIDE));
+            self.asm.jump_if(When::NotZero, single);
+            let bytes = 4 * (words - 1 + i32::from(self.width.lanes()));
+            self.host(access, (offset, bytes), [single, page]);
+            for (word, register) in to.iter().enumerate() {
+                let place = at(Register::RAX, 4 * field(word));
+                self.asm.add(Instruction::with2(width::LOAD.of(self.width), *register, place));
+            }
+            self.asm.jump(done);
+        }
+        self.asm.bind(single);
+        if lds {
+            self.gather(access.address, to, offset);
+        } else {
+            let alone = self.asm.label();
+            self.scattered(access, offset, to, base, [alone, page]);
+            self.asm.jump(done);
+            self.asm.bind(alone);
+            self.single(access, offset, to, base, out);
+            if let (Some(narrow), &[to]) = (access.narrow, to) {
+                self.extend(narrow, to);
+            }
+        }
+        self.asm.jump(done);
+        if !lds {
+            self.asm.bind(page);
+            self.ask_page(access, out);
+            self.asm.load64(Register::RAX, known(look, offset_of!(Known, base)));
+            self.asm.jump(again);
+        }
     }
 
     /// `rax` = the host's address of `bytes` at the GPU's address in `rax`. Jumps to the first

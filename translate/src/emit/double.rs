@@ -271,13 +271,20 @@ impl Emit {
     }
 
     /// An operation on pairs of words in double precision; the low and the high words of the
-    /// results. Half of the lanes is done at a time, in any order.
+    /// results. Half of the lanes is done at a time, in any order. `to` may be sources' registers.
     pub(crate) fn double(&mut self, to: [Register; 2], [a, b, c]: [[Src; 2]; 3], how: Double) {
+        let sums = [self.temp(), self.temp()];
         let (first, second) = (self.temp(), self.temp());
+        // A double that all lanes have is the same in both halves.
+        let (of_a, of_b) = (self.same_double(a), self.same_double(b));
         let room = self.taken;
-        for (sum, unpack) in to.into_iter().zip([width::UNPACK_LOW, width::UNPACK_HIGH]) {
-            self.op(unpack, first, a[0], a[1]);
-            self.op(unpack, second, b[0], b[1]);
+        for (sum, unpack) in sums.into_iter().zip([width::UNPACK_LOW, width::UNPACK_HIGH]) {
+            for (from, known, words) in [(first, of_a, a), (second, of_b, b)] {
+                if known.is_none() {
+                    self.op(unpack, from, words[0], words[1]);
+                }
+            }
+            let (first, second) = (of_a.unwrap_or(first), of_b.unwrap_or(second));
             match how {
                 Double::Add => self.op64(width::DADD, sum, first, second),
                 Double::Multiply => self.op64(width::DMUL, sum, first, second),
@@ -288,13 +295,22 @@ impl Emit {
             }
             self.taken = room;
         }
-        for (word, pick) in [(first, 0x88u32), (second, 0xdd)] {
+        for (to, pick) in to.into_iter().zip([0x88u32, 0xdd]) {
             let code = width::PICK_WORDS.of(self.width);
-            self.asm.add(Instruction::with4(code, word, to[0], to[1], pick));
+            self.asm.add(Instruction::with4(code, to, sums[0], sums[1], pick));
         }
-        for (to, word) in to.into_iter().zip([first, second]) {
-            self.mov(to, Src::Reg(word));
+    }
+
+    /// A register with a double whose words follow one another in memory, for all lanes.
+    fn same_double(&mut self, words: [Src; 2]) -> Option<Register> {
+        let [Src::All(low), Src::All(high)] = words else { return None };
+        let next = MemoryOperand { displacement: low.displacement + 4, ..low };
+        if high != next {
+            return None;
         }
+        let value = self.temp();
+        self.asm.add(Instruction::with2(width::SPLAT64.of(self.width), value, low));
+        Some(value)
     }
 
     /// Words of a vector in another order.

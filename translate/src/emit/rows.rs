@@ -18,6 +18,7 @@ use crate::context::{Context, KEPT_ROWS};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
+use vkfd_isa::Operand;
 
 /// Host registers that the widest code has.
 const MOST: usize = 32;
@@ -536,6 +537,14 @@ impl Emit {
         let dirty: SmallVec<[(usize, u16, State); MOST]> = self.held.all().filter(stays).collect();
         self.held.taken = dirty.iter().fold(0, |taken, (register, ..)| taken | 1 << register);
         self.held.list();
+        let is_dirty = |row: &u16| dirty.iter().any(|(_, other, _)| other == row);
+        let spilled = self.held.spilled.iter().filter(|row| lasts(&self.plan, **row) && !is_dirty(row));
+        let in_context = spilled.map(|row| (*row, Src::Row(self.slot(*row))));
+        let in_registers = dirty.iter().map(|(register, row, _)| (*row, Src::Reg(self.width.vector(*register))));
+        let all: Vec<(u16, Src)> = in_registers.chain(in_context).collect();
+        if !self.width.is_wide() && self.held.free != 0 && all.len() > 1 {
+            return self.store_narrow(all);
+        }
         for (register, row, _) in dirty {
             self.begin();
             let value = self.width.vector(register);
@@ -555,6 +564,28 @@ impl Emit {
                 self.store(row, Src::Row(from));
             }
         }
+    }
+
+    /// Stores the active lanes of narrow rows: without a look at the old ones if all are active.
+    fn store_narrow(&mut self, rows: Vec<(u16, Src)>) {
+        let partly = self.asm.label();
+        let exec = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
+        self.asm.add(Instruction::with2(Code::Cmp_rm8_imm8, exec, 0xffu32));
+        self.asm.jump_if(When::NotZero, partly);
+        for (row, value) in &rows {
+            self.begin();
+            let value = self.reg(*value);
+            self.asm.add(Instruction::with2(width::STORE.of(self.width), self.row(*row), value));
+        }
+        self.begin();
+        self.lies_behind(partly, move |e| {
+            for (row, value) in rows {
+                e.begin();
+                e.store(row, value);
+            }
+        });
+        (self.held.taken, self.held.spilled) = (0, Vec::new());
+        self.held.list();
     }
 
     /// Stores the active lanes of a row.

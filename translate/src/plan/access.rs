@@ -169,6 +169,12 @@ impl Access {
         self.address..self.address + if wide { 2 } else { 1 }
     }
 
+    /// Whether another access has the same addresses, as long as nobody writes their rows.
+    pub(crate) fn has_addresses_of(&self, other: &Access) -> bool {
+        let is_local = |access: &Access| access.space == Space::Lds;
+        (self.address, self.base, is_local(self)) == (other.address, other.base, is_local(other))
+    }
+
     /// Rows that a load writes.
     pub(crate) fn rows(&self) -> std::ops::Range<u16> {
         self.row..self.row + u16::from(self.parts) * u16::from(self.words)

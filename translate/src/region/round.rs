@@ -110,12 +110,19 @@ fn high(e: &mut Emit, vector: &Vector, place: Places, index: usize) -> Src {
     changed(e, vector, index, source)
 }
 
-/// Puts the low and the high words of a result into its rows.
+/// Registers for the low and the high words of a result.
+fn pair(e: &mut Emit, vector: &Vector) -> [Register; 2] {
+    let mut rows = vector.rows();
+    [(); 2].map(|()| match rows.next() {
+        Some(row) => e.row_destination(row),
+        None => e.temp(),
+    })
+}
+
+/// The result's rows have these words.
 fn settle_pair(e: &mut Emit, vector: &Vector, words: [Register; 2]) {
     for (row, from) in vector.rows().zip(words) {
-        let to = e.row_destination(row);
-        e.mov(to, Src::Reg(from));
-        e.settle(row, to);
+        e.settle(row, from);
     }
 }
 
@@ -128,7 +135,7 @@ fn double(e: &mut Emit, vector: &Vector, place: Places, (double, is_swapped): (D
     if is_swapped {
         sources.swap(0, 1);
     }
-    let to = [e.temp(), e.temp()];
+    let to = pair(e, vector);
     e.double(to, sources, double);
     settle_pair(e, vector, to);
 }
@@ -192,7 +199,7 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
             settle_pair(e, vector, to);
         }
         How::Lengthen(how) => {
-            let to = [e.temp(), e.temp()];
+            let to = pair(e, vector);
             e.lengthen(to, a, how);
             settle_pair(e, vector, to);
         }
@@ -219,14 +226,14 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         How::Carry(carry) => {
             let Some(row) = vector.row else { return };
             let to = e.row_destination(row);
-            if needed.out {
-                e.set_mask(vector.out.unwrap_or(0), |e, mask| {
-                    let inward = inward(e);
-                    carry.write(e, to, Some(mask), [a, b], inward);
-                });
-            } else {
+            let write = |e: &mut Emit, mask| {
                 let inward = inward(e);
-                carry.write(e, to, None, [a, b], inward);
+                carry.write(e, to, mask, [a, b], inward);
+            };
+            if needed.out {
+                e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, Some(mask)));
+            } else {
+                write(e, None);
             }
             e.settle(row, to);
         }
@@ -303,6 +310,30 @@ impl Reach {
     }
 }
 
+/// The numbers of a segment's loads of memory by addresses that no other access of it has.
+fn alone(segment: &Segment) -> Vec<usize> {
+    let (mut found, mut seen): (Vec<usize>, Vec<(&Access, usize)>) = (Vec::new(), Vec::new());
+    for (number, item) in segment.lanes().enumerate() {
+        let written: SmallVec<[u16; 8]> = match item {
+            Lanes::Vector(vector) => vector.rows().collect(),
+            Lanes::Access(access) => {
+                match seen.iter().find(|(other, _)| other.has_addresses_of(access)) {
+                    Some((_, first)) => found.retain(|number| number != first),
+                    None => {
+                        seen.push((access, number));
+                        if access.space != Space::Lds && access.parts == 1 {
+                            found.push(number);
+                        }
+                    }
+                }
+                access.rows().collect()
+            }
+        };
+        seen.retain(|(access, _)| access.addresses().all(|row| !written.contains(&row)));
+    }
+    found
+}
+
 /// Where the base of an access is.
 pub(super) fn base(access: &Access, place: Places) -> iced_x86::MemoryOperand {
     match (place.base, access.base) {
@@ -311,15 +342,20 @@ pub(super) fn base(access: &Access, place: Places) -> iced_x86::MemoryOperand {
     }
 }
 
-fn access(e: &mut Emit, access: &Access, place: Places, end: u32, out: Label, is_guessed: bool) {
+fn access(e: &mut Emit, access: &Access, place: Places, (end, is_alone): (u32, bool), out: Label, is_guessed: bool) {
     e.begin();
     let base = base(access, place);
-    let look = e.look(access, base, end, out, is_guessed);
+    let look = (!is_alone).then(|| e.look(access, base, end, out, is_guessed));
     // A part may write the row that the next one has its addresses in.
     let hazard = access.rows().any(|row| access.addresses().contains(&row));
     let to: Vec<Register> = access.rows().map(|row| if hazard { e.temp() } else { e.row_destination(row) }).collect();
-    for (part, to) in to.chunks(access.words.into()).enumerate() {
-        e.load_words(access, look, part, to, base, out);
+    match look {
+        Some(look) => {
+            for (part, to) in to.chunks(access.words.into()).enumerate() {
+                e.load_words(access, look, part, to, base, out);
+            }
+        }
+        None => e.load_alone(access, base, (end, is_guessed), &to, out),
     }
     for (row, from) in access.rows().zip(&to) {
         e.settle(row, *from);
@@ -335,6 +371,7 @@ pub(super) fn body(
     reach: &mut Reach,
     (out, sabotage): (Label, &Switches),
 ) {
+    let alone = if e.is_wave() { alone(segment) } else { Vec::new() };
     for (number, (((item, place), (reads, writes)), needed)) in
         segment.lanes().zip(places).zip(rows).zip(needed).enumerate()
     {
@@ -350,8 +387,8 @@ pub(super) fn body(
                 }
             }
             Lanes::Access(item) => {
-                let end = reach.end(item);
-                access(e, item, *place, end, out, sabotage.has(Switch::GuessedShape));
+                let (end, is_alone) = (reach.end(item), alone.contains(&number));
+                access(e, item, *place, (end, is_alone), out, sabotage.has(Switch::GuessedShape));
                 reach.wrote(item.rows());
             }
         }
