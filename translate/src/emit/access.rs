@@ -144,7 +144,8 @@ impl Emit {
         }
         let before = (self.taken, self.masks);
         if self.wave_lanes != 0 {
-            self.look_on(access, base, end, out, (index, is_guessed));
+            let there = self.asm.label();
+            self.look_on(access, base, end, [out, there], (index, is_guessed));
         } else {
             self.look_at_strip(access, base, end, out, (index, is_guessed));
         }

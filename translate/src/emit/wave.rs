@@ -25,17 +25,17 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, known(index, offset_of!(Known, is_whole)), is_whole));
     }
 
-    /// The same where an earlier strip has said where this one would lie ([`Emit::origin`]).
+    /// Finds the base of a strip's line where an earlier strip has said where it would lie
+    /// ([`Emit::origin`]). If it does not, or none has, the code at `there` looks at the strip.
     pub(super) fn look_on(
         &mut self,
         access: &Access,
         base: MemoryOperand,
         end: u32,
-        out: Label,
+        [out, there]: [Label; 2],
         (index, is_guessed): (usize, bool),
     ) {
         let (access, bytes, lds) = (*access, access.bytes(), access.space == Space::Lds);
-        let there = self.asm.label();
         let is_whole = known(index, offset_of!(Known, is_whole));
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, is_whole, 0));
         self.asm.jump_if(When::Zero, there);
@@ -121,9 +121,10 @@ impl Emit {
         self.asm.bind(no);
     }
 
-    /// Whether strips come one after the other, each for one round.
-    pub(crate) const fn is_wave(&self) -> bool {
-        self.wave_lanes != 0
+    /// Whether enough strips go by the first one's line, each for one round, that its place on the
+    /// host is worth keeping. Wide strips are four in a wave, and became slower by it.
+    pub(crate) const fn keeps_hosts(&self) -> bool {
+        self.wave_lanes != 0 && !self.width.is_wide()
     }
 
     /// Has nothing known of a wave yet, before its first strip.
@@ -161,11 +162,12 @@ impl Emit {
             self.asm.fail();
             return;
         }
-        let (otherwise, hosted, ways) = (self.asm.label(), self.asm.label(), self.ways());
+        let (otherwise, apart, hosted) = (self.asm.label(), self.asm.label(), self.asm.label());
+        let ways = self.ways();
         let is_whole = known(index, offset_of!(Known, is_whole));
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, is_whole, HOSTED));
         self.asm.jump_if(When::NotZero, otherwise);
-        self.need_line_of_wave(&access, (index, is_guessed), otherwise);
+        self.need_line_of_wave(&access, (index, is_guessed), apart);
         self.asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RAX, known(index, offset_of!(Known, host))));
         self.asm.bind(hosted);
         self.finish_line(&access, offset, to);
@@ -174,7 +176,7 @@ impl Emit {
         let rare = move |e: &mut Emit| {
             e.asm.bind(otherwise);
             let before = (e.taken, e.masks);
-            e.look_on(&access, base, end, out, (index, is_guessed));
+            e.look_on(&access, base, end, [out, apart], (index, is_guessed));
             (e.taken, e.masks) = before;
             e.asm.store64(known(index, offset_of!(Known, base)), Register::RAX);
             e.begin_line(&access, (index, offset), ways);
@@ -185,10 +187,13 @@ impl Emit {
         self.cold.push((state, Box::new(rare)));
     }
 
-    /// Keeps where the host has the line of the wave, of which `rax` has this strip's place. Jumps
-    /// if there is none, or if it is in two pages.
+    /// Keeps where the host has the line of the wave, which is the place of the first strip in
+    /// `rax`. Jumps if there is none, if it is in two pages, or if this is another strip, which has
+    /// a line of its own then.
     fn keep_host(&mut self, access: &Access, (index, offset): (usize, i32), otherwise: Label) {
         let whole = i32::from(self.wave_lanes) * access.bytes() as i32;
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::R11D, Register::R11D));
+        self.asm.jump_if(When::NotZero, otherwise);
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, known(index, offset_of!(Known, is_whole)), PLACED));
         self.asm.jump_if(When::NotZero, otherwise);
         self.asm.load32(Register::EBP, known(index, offset_of!(Known, origin)));
@@ -196,10 +201,7 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EBP, PAGE - 1));
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EBP, PAGE - whole));
         self.asm.jump_if(When::Above, otherwise);
-        self.strip_bytes(Register::R13D, access.bytes());
-        self.asm.move64(Register::RBP, Register::RAX);
-        self.asm.add(Instruction::with2(Code::Sub_r64_rm64, Register::RBP, Register::R13));
-        self.asm.store64(known(index, offset_of!(Known, host)), Register::RBP);
+        self.asm.store64(known(index, offset_of!(Known, host)), Register::RAX);
         self.set_whole(index, HOSTED);
     }
 }

@@ -371,7 +371,7 @@ pub(super) fn body(
     reach: &mut Reach,
     (out, sabotage): (Label, &Switches),
 ) {
-    let alone = if e.is_wave() { alone(segment) } else { Vec::new() };
+    let alone = if e.keeps_hosts() { alone(segment) } else { Vec::new() };
     for (number, (((item, place), (reads, writes)), needed)) in
         segment.lanes().zip(places).zip(rows).zip(needed).enumerate()
     {
