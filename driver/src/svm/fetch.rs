@@ -41,9 +41,9 @@ pub struct Want<'a> {
     pub view: &'a View,
     /// Pages that are to be valid.
     pub pages: PageBits,
-    /// Those of them that are looked up also if they were missing. Until then they stay noted as
-    /// missing: an invalidation that brings one back has to stop the queues.
-    pub again: PageBits,
+    /// Look missing ones up again. Until then they stay noted as missing: an invalidation that
+    /// brings one back has to stop the queues.
+    pub again: bool,
     /// Pages that are also to be mapped, by GPU number, beyond those that are kept.
     pub extra: &'a [PageBits],
     /// Fault for writing, whatever the attributes say.
@@ -119,7 +119,8 @@ impl<'a> Pass<'a> {
     fn new(block: &'a Block, want: &'a Want<'a>) -> Self {
         let (gone, denied) = (PageBits::NONE, PageBits::NONE);
         let (pages, runs, spans, buffer) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { block, want, again: want.again, gone, denied, pages, runs, spans, buffer }
+        let again = if want.again { want.pages } else { PageBits::NONE };
+        Self { block, want, again, gone, denied, pages, runs, spans, buffer }
     }
 
     fn fetched(&self, left: PageBits) -> Fetched {
@@ -266,14 +267,15 @@ impl<'a> Pass<'a> {
         let Some(b) = block.of(&mut state) else { return PageBits::NONE };
         let unchecked = block.window().owner().sabotage().has(Switch::GenerationCheck);
         let moved = if unchecked { PageBits::NONE } else { b.moved };
-        let good = found.got & !(moved | b.forgotten);
+        let stays = !(moved | b.forgotten);
+        let good = found.got & stays;
         good.runs(|first, pages| {
             let range = index(first)..index(first + pages);
             b.pages[range.clone()].copy_from_slice(&self.pages[range]);
         });
         b.valid |= good;
         let lost = found.gone | found.denied;
-        b.missing = (b.missing & !good) | (lost & !(moved | b.forgotten));
+        b.missing = (b.missing & !good) | (lost & stays);
         self.again &= !(found.got | lost);
         self.gone = ((self.gone & !found.denied) | found.gone) & b.missing;
         self.denied = ((self.denied & !found.gone) | found.denied) & b.missing;

@@ -35,6 +35,7 @@ use crate::base::lock_rank::Rank;
 use crate::collections::page_bits::PageBits;
 use crate::device::smi::Event;
 use crate::os::{self, Arc, Mutex, MutexGuard, Vec};
+use crate::queues::eviction;
 use crate::sabotage::Switch;
 use crate::seams::address_space::Invalidate;
 use vkfd_uapi::smi as abi;
@@ -236,9 +237,13 @@ impl Window {
         }
         state.changed(block);
         // Under the notifier lock: an invalidation stops no queues for pages that wait already.
-        let mut eviction = self.owner.eviction().lock();
+        self.stop_queues(&mut self.owner.eviction().lock(), true);
+    }
+
+    /// Stops the queues until wanted pages are up to date, and asks for that.
+    fn stop_queues(&self, eviction: &mut eviction::State, blockable: bool) {
         eviction.wait_svm();
-        self.owner.evict_queues(&mut eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, true);
+        self.owner.evict_queues(eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, blockable);
         self.owner.schedule_restore();
     }
 
@@ -307,9 +312,7 @@ impl Window {
             owner.tell_gpus(gpus, event, blockable);
         }
         if let Some(eviction) = eviction.as_deref_mut() {
-            eviction.wait_svm();
-            owner.evict_queues(eviction, abi::QUEUE_EVICTION_TRIGGER_SVM, blockable);
-            owner.schedule_restore();
+            self.stop_queues(eviction, blockable);
         }
         if unmapped {
             state.note_drop(self.span, span);

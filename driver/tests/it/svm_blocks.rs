@@ -159,8 +159,7 @@ fn a_neighbour_is_in_trouble(options: Options) {
     rig.mm.map(AT, 2048, true);
     rig.set(AT, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     // mprotect(PROT_NONE) of a page; the restore is due in a millisecond.
-    rig.mm.fail(AT, Errno::EPERM);
-    rig.mm.notify(AT, 1, true);
+    rig.mm.deny(AT, 1, true);
     rig.set(AT + 64, 8, &[(SVM_ATTR_ACCESS, GPU_ID)]).unwrap();
     rig.check_svm(0, AT + 64, 8);
     // Gone instead.

@@ -213,7 +213,7 @@ impl Emit {
         } else {
             // Low words are not to wrap on their way: an offset might lead all lanes over the end
             // of 4 GiB into one page.
-            let (go_on, whole) = (self.asm.label(), i64::from(bytes) * i64::from(self.width.lanes()) - 1);
+            let (go_on, whole) = (self.asm.label(), i64::from(self.line_bytes(access)) - 1);
             self.asm.add(Instruction::with2(Code::Lea_r64_m, Register::RBP, at(Register::RAX, whole)));
             self.asm.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RBP, 32u32));
             self.asm.jump_if(When::Zero, go_on);
@@ -306,16 +306,20 @@ impl Emit {
         self.asm.add(Instruction::with2(Code::Cmp_rm32_imm8, shape, LINE));
         self.asm.jump_if(When::NotZero, ways.others);
         if access.space != Space::Lds {
-            let bytes = access.bytes() as i32 * i32::from(self.width.lanes());
-            self.host_on(access, (offset, bytes), [ways.single, ways.page]);
+            self.host_on(access, (offset, self.line_bytes(access)), [ways.single, ways.page]);
         }
+    }
+
+    /// Bytes of a strip's line.
+    pub(super) fn line_bytes(&self, access: &Access) -> i32 {
+        access.bytes() as i32 * i32::from(self.width.lanes())
     }
 
     /// Loads a line from `rax` on.
     pub(super) fn finish_line(&mut self, access: &Access, offset: i32, to: &[Register]) {
         let lds = access.space == Space::Lds;
         if !lds {
-            self.foresee(access, access.bytes() as i32 * i32::from(self.width.lanes()));
+            self.foresee(access, self.line_bytes(access));
         }
         match (access.narrow, to) {
             (Some(narrow), &[to]) => self.narrow_line(narrow, to),

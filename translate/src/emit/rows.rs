@@ -537,32 +537,29 @@ impl Emit {
         let dirty: SmallVec<[(usize, u16, State); MOST]> = self.held.all().filter(stays).collect();
         self.held.taken = dirty.iter().fold(0, |taken, (register, ..)| taken | 1 << register);
         self.held.list();
-        let is_dirty = |row: &u16| dirty.iter().any(|(_, other, _)| other == row);
-        let spilled = self.held.spilled.iter().filter(|row| lasts(&self.plan, **row) && !is_dirty(row));
-        let in_context = spilled.map(|row| (*row, Src::Row(self.slot(*row))));
-        let in_registers = dirty.iter().map(|(register, row, _)| (*row, Src::Reg(self.width.vector(*register))));
-        let all: Vec<(u16, Src)> = in_registers.chain(in_context).collect();
-        if !self.width.is_wide() && self.held.free != 0 && all.len() > 1 {
-            return self.store_narrow(all);
-        }
-        for (register, row, _) in dirty {
-            self.begin();
-            let value = self.width.vector(register);
-            if self.held.free == 0 {
-                self.spill(row, value);
-            } else {
-                self.store(row, Src::Reg(value));
-                self.held.spilled.retain(|other| *other != row);
-            }
+        if let Some(&(register, row, _)) = dirty.first().filter(|_| self.held.free == 0) {
+            // Storing takes a register.
+            self.spill(row, self.width.vector(register));
             self.held.take(register);
             self.held.list();
         }
-        for row in std::mem::take(&mut self.held.spilled) {
-            if lasts(&self.plan, row) {
-                self.begin();
-                let from = self.slot(row);
-                self.store(row, Src::Row(from));
-            }
+        let in_registers = self.held.all().map(|(register, row, _)| (row, Src::Reg(self.width.vector(register))));
+        let spilled = self.held.spilled.iter().copied();
+        let in_context = spilled.filter(|row| lasts(&self.plan, *row) && self.held.find(*row).is_none());
+        let rows: Vec<(u16, Src)> = in_registers.chain(in_context.map(|row| (row, Src::Row(self.slot(row))))).collect();
+        if !self.width.is_wide() && rows.len() > 1 {
+            self.store_narrow(rows);
+        } else {
+            self.store_all(rows);
+        }
+        (self.held.taken, self.held.spilled) = (0, Vec::new());
+        self.held.list();
+    }
+
+    fn store_all(&mut self, rows: Vec<(u16, Src)>) {
+        for (row, value) in rows {
+            self.begin();
+            self.store(row, value);
         }
     }
 
@@ -578,14 +575,7 @@ impl Emit {
             self.asm.add(Instruction::with2(width::STORE.of(self.width), self.row(*row), value));
         }
         self.begin();
-        self.lies_behind(partly, move |e| {
-            for (row, value) in rows {
-                e.begin();
-                e.store(row, value);
-            }
-        });
-        (self.held.taken, self.held.spilled) = (0, Vec::new());
-        self.held.list();
+        self.lies_behind(partly, move |e| e.store_all(rows));
     }
 
     /// Stores the active lanes of a row.

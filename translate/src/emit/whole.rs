@@ -53,7 +53,7 @@ impl Emit {
             let values = self.values(first..first + u16::from(access.words));
             self.store_line(&values, if lds { access.offsets[part] } else { 0 }, false);
         }
-        let strip = bytes as i32 * i32::from(self.width.lanes());
+        let strip = self.line_bytes(access);
         if stride {
             self.prefetch_ahead(access, strip);
         }

@@ -263,7 +263,7 @@ impl SvmWork<'_> {
         block.update(&reserved, &view, touched, changed);
         let wanted = block.state(|b| b.wanted()).unwrap_or_default() & touched;
         let pages = extra.iter().fold(wanted, |bits, more| bits | *more) & view.known;
-        let want = Want { view: &view, pages, again: pages, extra: &extra, write: false };
+        let want = Want { view: &view, pages, again: true, extra: &extra, write: false };
         let fetched = block.fetch(&reserved, &want, self.process.deadline());
         drop(reserved);
         match fetched {

@@ -238,12 +238,11 @@ impl SvmWork<'_> {
             let only = PageBits::page(page);
             let upgrade = block.state(|b| b.unshare(page)).unwrap_or(false);
             if upgrade || !(view.only_read & only).is_empty() {
-                let (pages, again) = (only & pages, only & pages);
-                let want = Want { view: &view, pages, again, extra: &extra, write: true };
+                let want = Want { view: &view, pages: only & pages, again: true, extra: &extra, write: true };
                 block.fetch(&reserved, &want, deadline)?;
             }
         }
-        let want = Want { view: &view, pages, again: pages, extra: &extra, write: false };
+        let want = Want { view: &view, pages, again: true, extra: &extra, write: false };
         let fetched = block.fetch(&reserved, &want, deadline)?;
         let Some((page, write)) = page else { return Ok(true) };
         if fetched.left.has(page) {

@@ -9,7 +9,6 @@
 use super::SvmWork;
 use crate::base::addr::{CpuSpan, CpuVa};
 use crate::base::errno::Result;
-use crate::collections::page_bits::PageBits;
 use crate::os::{self, Arc};
 use crate::svm::block::Block;
 use crate::svm::fetch::Want;
@@ -57,7 +56,7 @@ impl SvmWork<'_> {
         let Some(reserved) = block.reserve() else { return Ok(false) };
         let view = self.process.svm().view_to_map(block, &reserved)?;
         let Some(wanted) = block.state(|b| b.wanted()) else { return Ok(false) };
-        let want = Want { view: &view, pages: wanted, again: PageBits::NONE, extra: &[], write: false };
+        let want = Want { view: &view, pages: wanted, again: false, extra: &[], write: false };
         let fetched = block.fetch(&reserved, &want, os::now())?;
         drop(reserved);
         self.check_blocks(block.span());
