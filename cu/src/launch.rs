@@ -40,7 +40,7 @@ pub use program::{LaunchError, Program};
 pub use residency::Residency;
 pub(crate) use schedule::Choices;
 pub use schedule::{Schedule, UnknownSchedule};
-pub use section::Section;
+pub use section::{Section, Span};
 pub use spare::free_spare;
 pub use units::Units;
 pub use workgroup::{Cause, Engine, Turn, Workgroup};

@@ -12,10 +12,11 @@ use vkfd_isa::{Inst, Target};
 use crate::class::Class;
 use crate::counter::{counts, events, wait, Kind, Late, State};
 use crate::register::{Register, Role, Use};
-use crate::step::{prepare, step, Step};
+use crate::step::{step, Step};
 use crate::waits::{message, rule, How};
 
 pub use crate::counter::Wait as Waited;
+pub use crate::step::prepare;
 
 /// Late registers of a wave that are followed.
 const ROOM: usize = 256;
@@ -98,6 +99,11 @@ impl Registers {
         if let Some(word) = self.0.get_mut(usize::from(register / 64)) {
             *word |= 1 << (register % 64);
         }
+    }
+
+    /// Adds another set's.
+    pub fn join(&mut self, other: &Registers) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 
     fn add(&mut self, operand: Use) {

@@ -91,8 +91,8 @@ const MASK: u8 = u8::MAX;
 
 static WIDTHS: LazyLock<[Vec<Widths>; Target::ALL.len()]> = LazyLock::new(|| Target::ALL.map(widths));
 
-/// Makes the table. From then on [`step`] allocates nothing.
-pub(crate) fn prepare() {
+/// Makes the tables of instructions. From then on to look at one allocates nothing.
+pub fn prepare() {
     LazyLock::force(&WIDTHS);
 }
 

@@ -120,8 +120,12 @@ switches! {
         Handler = "handler" ["operation"]: "The fast engine's handler of an operation spoils its result.";
         Chain = "chain": "The last source of a chained operation is the first; the first of a sum of 64 bits is the second.";
         KeptCode = "kept_code": "Decoded code is kept, however much it is.";
+        LostChange = "lost_change": "A look at the LDS that waves access behind a barrier takes addresses for those of before.";
         AheadOfBarrier = "ahead_of_barrier": "Waves behind a barrier run to the next one, one after the other, whatever they access.";
         LostRows = "lost_rows": "In translated code, a row that leaves its register for another one is not stored.";
+        PassedSource = "passed_source": "Translated code brings sums together although their sources are not there.";
+        UnlookedBounds = "unlooked_bounds": "Translated code does what comes behind a store to LDS before it, and does not look whether it is in bounds.";
+        UnlookedSpans = "unlooked_spans": "Translated code loads from LDS before a store that comes first, and does not look whether that is to other bytes.";
         SameStrip = "same_strip": "Translated loops that do two strips abreast do the first one twice.";
         DroppedMask = "dropped_mask": "Translated code makes no mask that another instruction makes anew, though one between them reads it.";
         LostRound = "lost_round": "In translated loops, vector instructions do one round only.";

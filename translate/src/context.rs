@@ -54,9 +54,6 @@ pub struct Accessing {
     pub flat: u32,
     /// What is done, as [`Accessing::LOAD`] and the others say.
     pub kind: u32,
-    /// Of a store with two parts, the words of each and the bytes from the first to the second.
-    pub each: u32,
-    pub apart: u32,
     /// Bytes of a lane, one or two, of which a load makes a word with zeros above; or 0.
     pub narrow: u32,
     /// Which access of its region asks for a page.
@@ -72,21 +69,9 @@ impl Accessing {
     pub const LOAD: u32 = 0;
     /// A store to memory.
     pub const STORE: u32 = 1;
-    /// A store to LDS. The lanes are within its bounds.
-    pub const STORE_LDS: u32 = 2;
     /// No access: the page of the address that is the base is asked for, to load of it or to store.
-    pub const PAGE: u32 = 3;
-    pub const PAGE_TO_WRITE: u32 = 4;
-
-    /// How far a word is behind a lane's address.
-    #[must_use]
-    pub const fn place(&self, word: u32) -> u32 {
-        if word < self.each {
-            4 * word
-        } else {
-            self.apart.wrapping_add(4 * (word - self.each))
-        }
-    }
+    pub const PAGE: u32 = 2;
+    pub const PAGE_TO_WRITE: u32 = 3;
 
     /// In a page's tag: whole lines are stored to it past the caches.
     pub const PAST: u64 = 4;
@@ -236,8 +221,6 @@ impl Context {
                 words: 0,
                 flat: 0,
                 kind: Accessing::LOAD,
-                each: 0,
-                apart: 0,
                 narrow: 0,
                 site: 0,
                 past: 0,

@@ -16,6 +16,7 @@
 
 mod abreast;
 mod access;
+mod apart;
 mod compare;
 mod double;
 mod line;
@@ -33,6 +34,7 @@ use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::stubs::Host;
 use crate::width::{self, Both, Width};
 pub(crate) use abreast::SECOND;
+pub(crate) use apart::Reach;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 pub(crate) use needs::{Learned, Needs};
 use rows::Held;
@@ -115,6 +117,10 @@ pub(crate) struct Emit {
     pub(crate) needs: Needs,
     /// Rows that leave their registers are lost, for tests.
     pub(crate) loses_rows: bool,
+    /// From this instruction on, rows that leave their registers go to the wave.
+    home_from: usize,
+    /// Addresses in LDS have been looked at.
+    pub(crate) is_in_bounds: bool,
     /// Mask registers that the instruction has taken.
     masks: usize,
     /// Masks that are in registers, by the scalar register or place in the trace.
@@ -176,6 +182,8 @@ impl Emit {
             taken: 0,
             needs,
             loses_rows: false,
+            home_from: usize::MAX,
+            is_in_bounds: false,
             masks: 0,
             cached: Vec::new(),
             unsettled: Vec::new(),

@@ -134,11 +134,13 @@ pub struct How {
     pub accesses: Accesses,
     /// Nothing in the block orders its stores: they may go past the host's caches.
     pub past: bool,
+    /// Loads of LDS may be done before stores to other bytes of it that come before them.
+    pub crosses: bool,
 }
 
 impl From<(Width, Accesses)> for How {
     fn from((width, accesses): (Width, Accesses)) -> How {
-        How { width, accesses, past: false }
+        How { width, accesses, past: false, crosses: true }
     }
 }
 
@@ -182,7 +184,7 @@ pub fn translate<'a>(
     sabotage: &Switches,
     mut refused: impl FnMut(Op, Why),
 ) -> Vec<Region> {
-    let (code, How { width, accesses, past }) = (code.into(), how.into());
+    let (code, How { width, accesses, past, crosses }) = (code.into(), how.into());
     let insts = code.insts;
     let mut tell = |index: usize, why| {
         if let Some(inst) = insts.get(index) {
@@ -195,15 +197,16 @@ pub fn translate<'a>(
             sequence.let_past();
         }
     };
-    let looped = if code.ways.is_empty() { plan::looped(insts, registers, accesses) } else { Err(Why::Branch) };
+    let looped =
+        if code.ways.is_empty() { plan::looped(insts, registers, (accesses, crosses)) } else { Err(Why::Branch) };
     if let Ok(mut sequence) = looped {
         pass(&mut sequence);
-        match Region::build(&sequence, registers, width, translator, sabotage) {
+        match Region::build(&mut sequence, registers, width, translator, sabotage) {
             Ok(region) => return vec![region],
             Err(why) => tell(insts.len().saturating_sub(1), why),
         }
     }
-    let mut sequences = plan::straight(code, registers, accesses, &mut tell);
+    let mut sequences = plan::straight(code, registers, (accesses, crosses), &mut tell);
     let mut regions = Vec::new();
     for sequence in &mut sequences {
         pass(sequence);

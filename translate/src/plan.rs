@@ -13,6 +13,7 @@
 //! Others are done round by round.
 
 mod access;
+mod chain;
 mod live;
 mod order;
 mod pairs;
@@ -24,7 +25,9 @@ use crate::ops::{self, How, Needs};
 use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Narrow, Space};
+pub(crate) use chain::Rows;
 pub(crate) use live::{masks_needed, needed, Needed};
+use order::Seen;
 pub(crate) use pairs::is_two;
 use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};
@@ -138,6 +141,8 @@ pub(crate) struct Segment {
     pub(crate) ends: bool,
     /// The branch that is its last instruction.
     pub(crate) guard: Option<Guard>,
+    /// Strips do vector instructions that come behind a store of the tail: no store may miss.
+    pub(crate) hoists: bool,
 }
 
 /// A vector instruction or an access.
@@ -162,12 +167,22 @@ impl Segment {
     fn new(begin: usize, rounds: Rounds) -> Segment {
         let (items, tail) = (Vec::new(), Vec::new());
         let arithmetic = Arithmetic::default();
-        Segment { insts: begin..begin, items, tail, rounds, written: 0, arithmetic, ends: false, guard: None }
+        Segment {
+            insts: begin..begin,
+            items,
+            tail,
+            rounds,
+            written: 0,
+            arithmetic,
+            ends: false,
+            guard: None,
+            hoists: false,
+        }
     }
 
-    fn finish(mut self, end: usize, written: u128) -> Segment {
+    fn finish(mut self, end: usize, seen: &Seen) -> Segment {
         self.insts.end = end;
-        self.written = written;
+        (self.written, self.hoists) = (seen.written, seen.hoists);
         let mut arithmetic = Arithmetic::default();
         self.vectors().for_each(|vector| arithmetic.add(vector.operation.needs));
         self.arithmetic = arithmetic;

@@ -71,6 +71,8 @@ pub struct Region {
     by_rounds: bool,
     /// It stores to memory.
     pub stores: bool,
+    /// Loads of LDS come before stores behind which they are.
+    pub crosses: bool,
     /// Which instructions of its block it does.
     pub insts: Range<usize>,
     /// The last instruction leads back to the first.
@@ -85,7 +87,7 @@ fn field(offset: usize) -> i64 {
 
 impl Region {
     pub(crate) fn build(
-        sequence: &Sequence,
+        sequence: &mut Sequence,
         registers: &dyn Registers,
         width: Width,
         translator: &mut Translator,
@@ -93,7 +95,7 @@ impl Region {
     ) -> Result<Region, Why> {
         let stubs = translator.stubs(width)?;
         let mut pass = |segment| Pass::build(segment, registers, stubs.host, translator, sabotage);
-        let mut passes = sequence.segments.iter().map(&mut pass).collect::<Result<Box<[_]>, Why>>()?;
+        let mut passes = sequence.segments.iter_mut().map(&mut pass).collect::<Result<Box<[_]>, Why>>()?;
         if sabotage.has(Switch::SwappedSegments) {
             passes.reverse();
         }
@@ -103,6 +105,7 @@ impl Region {
             _stubs: stubs.clone(),
             by_rounds: sequence.rounds == Rounds::Whole,
             stores: stores.any(|access| access.space != Space::Lds),
+            crosses: sequence.segments.iter().flat_map(|segment| segment.accesses()).any(|access| access.crosses),
             insts: sequence.insts.clone(),
             looped: sequence.rounds != Rounds::Once,
             arithmetic: sequence.arithmetic(),

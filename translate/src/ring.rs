@@ -80,12 +80,12 @@ impl Ring {
     ) -> Result<Ring, Why> {
         let mut ring = Ring { legs: Box::default(), function: None, insts: 0, arithmetic: Arithmetic::default() };
         let mut legs = Vec::new();
-        let new = || Builder::new(registers, Rounds::Once, 0);
+        let new = || Builder::new(registers, (Rounds::Once, false), 0);
         let mut builder = new();
         let mut end = |ring: &mut Ring, builder: Builder, exit, block| {
-            let sequence = builder.finish(0, 0);
+            let mut sequence = builder.finish(0, 0);
             ring.arithmetic = ring.arithmetic.and(sequence.arithmetic());
-            let region = Region::build(&sequence, registers, width, translator, sabotage)?;
+            let region = Region::build(&mut sequence, registers, width, translator, sabotage)?;
             legs.push(Leg { region, exit, block, done: ring.insts });
             Ok(())
         };

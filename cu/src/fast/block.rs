@@ -52,6 +52,9 @@ pub(super) struct Block {
     /// Its accesses are the handlers', where translated code has no gain by them.
     #[cfg(target_arch = "x86_64")]
     pub(super) plain_accesses: Cell<bool>,
+    /// Its loads of LDS stay behind the stores that come before them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) in_order: Cell<bool>,
     /// The loop of several blocks whose first one it is, and whether it is one of such a loop.
     #[cfg(target_arch = "x86_64")]
     pub(super) ring: Option<Box<RingEntry>>,
@@ -143,6 +146,8 @@ impl Block {
             heat: Cell::new(0),
             #[cfg(target_arch = "x86_64")]
             plain_accesses: Cell::new(false),
+            #[cfg(target_arch = "x86_64")]
+            in_order: Cell::new(false),
             #[cfg(target_arch = "x86_64")]
             ring: None,
             #[cfg(target_arch = "x86_64")]

@@ -31,11 +31,37 @@ struct Entry {
     ptr: *mut u8,
 }
 
-/// Accesses of a region that are told apart.
-pub(super) const SITES: usize = 16;
+/// Accesses of a region that are told apart, and waves of a work-group.
+const SITES: usize = 16;
+const WAVES: usize = 4;
 
-/// Accesses of handlers whose lanes' pages are kept apart.
-const ACCESSES: usize = 16;
+/// Accesses of handlers, each of one wave of a work-group, whose distances are kept.
+const STRIDES: usize = 256;
+
+/// Where an access was the last time, and how far from the time before.
+#[derive(Clone, Copy)]
+struct Last {
+    access: usize,
+    va: u64,
+    stride: u64,
+}
+
+const NOWHERE: Last = Last { access: 0, va: 0, stride: 0 };
+
+impl Last {
+    /// How far the access, which is at `va` now, is likely to go on: if the last three have one
+    /// stride.
+    #[inline(always)]
+    fn go_on(&mut self, access: usize, va: u64) -> Option<u64> {
+        let now = va.wrapping_sub(self.va);
+        let is_same = self.access == access && self.stride == now;
+        *self = Last { access, va, stride: now };
+        (is_same && now != 0).then_some(now)
+    }
+}
+
+/// Accesses of handlers whose lanes' pages are kept apart, each of one wave of a work-group.
+const ACCESSES: usize = 64;
 /// An access that was in other pages for so long is asked for once in as many times.
 const OTHERS: u32 = 64;
 
@@ -57,7 +83,7 @@ const NOTHING: Entry = Entry { tag: 0, ptr: std::ptr::null_mut() };
 /// Pages that were translated since the gate was opened.
 pub(super) struct Cache {
     entries: Box<[Entry; ENTRIES]>,
-    lanes: Box<[Lanes; ACCESSES]>,
+    lanes: Box<[Lanes]>,
     /// When the gate was opened; in the tags, so that nothing need be emptied.
     time: u64,
     /// How often it was.
@@ -73,9 +99,12 @@ pub(super) struct Cache {
     /// How many pages it has written since then, until there are enough of them, and which.
     written: u32,
     noted: Box<[u64]>,
-    /// Of each access of a translated region, the address for which it asked for a page last, and
-    /// the distance from the one before. Regions share them: a loop is in one region for long.
-    pub(super) sites: [(u64, u64); SITES],
+    /// Of each access of a translated region and each wave of a group, where it asked for a page
+    /// last. Regions share them: a loop is in one region for long.
+    sites: [Last; SITES * WAVES],
+    /// Of handlers' accesses and each wave of a group. Waves of a group often do a round each in
+    /// turn, and no two of their accesses need to have the distance of a wave's own ones.
+    strides: Box<[Last; STRIDES]>,
     /// Bytes that were stored past the caches.
     #[cfg(debug_assertions)]
     pub(super) passed: u64,
@@ -92,7 +121,7 @@ impl Cache {
     pub(super) fn new() -> Cache {
         Cache {
             entries: Box::new([NOTHING; ENTRIES]),
-            lanes: Box::new([NO_LANES; ACCESSES]),
+            lanes: vec![NO_LANES; ACCESSES].into_boxed_slice(),
             time: 1,
             openings: 1,
             moved: 0,
@@ -101,12 +130,26 @@ impl Cache {
             asked: 0,
             written: 0,
             noted: vec![0; NOTED / 64].into_boxed_slice(),
-            sites: [(0, 0); SITES],
+            sites: [NOWHERE; SITES * WAVES],
+            strides: Box::new([NOWHERE; STRIDES]),
             #[cfg(debug_assertions)]
             passed: 0,
             #[cfg(debug_assertions)]
             keeps_lanes: false,
         }
+    }
+
+    /// How far a handler's access, by its number and that of a group's wave, is likely to go on.
+    #[inline(always)]
+    pub(super) fn stride(&mut self, access: usize, wave: u16, va: u64) -> Option<u64> {
+        let access = access + 61 * usize::from(wave);
+        self.strides[access % STRIDES].go_on(access, va)
+    }
+
+    /// The same of a region's access.
+    pub(super) fn site(&mut self, site: u32, wave: u16, va: u64) -> Option<u64> {
+        let place = site as usize % SITES + SITES * (usize::from(wave) % WAVES);
+        self.sites[place].go_on(place, va)
     }
 
     /// A launch begins.

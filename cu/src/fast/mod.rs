@@ -286,7 +286,10 @@ impl Blocks {
     fn give_up(&mut self, block: &Block) {
         if let Some(native) = self.native.as_mut().filter(|native| native.gave_up) {
             native.gave_up = false;
-            if !block.plain_accesses.replace(true) {
+            // First without that which may have been its fault.
+            let crosses = block.regions.iter().any(|entry| entry.region.crosses);
+            let given_up = if crosses { &block.in_order } else { &block.plain_accesses };
+            if !given_up.replace(true) {
                 block.heat.set(native.how.after);
             }
         }
@@ -671,6 +674,6 @@ impl crate::launch::Engine for Engine {
         if blocks.sabotage.has(Switch::AheadOfBarrier) {
             return Section::NONE;
         }
-        sections.at(world, Layout::of(wave, Grain::Whole), (wave.pc, wave.scc, blocks.made))
+        sections.of(wave, world, blocks)
     }
 }

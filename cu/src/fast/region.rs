@@ -15,7 +15,7 @@
 //! instructions. It compares all registers, counts what differs, and goes on with the reference's.
 
 use super::block::Block;
-use super::cache::{PAGE, SITES};
+use super::cache::PAGE;
 use super::layout::Layout;
 use super::memory::load_across;
 use super::native::{Accesses, Check, Native, Translation};
@@ -75,7 +75,7 @@ pub(super) fn translate(native: &mut Native, block: &mut Block, sabotage: &Switc
         (false, true) => Accesses::Loads,
         (false, false) => native.how.accesses,
     };
-    let how = How { width: native.how.width, accesses, past: !block.orders };
+    let how = How { width: native.how.width, accesses, past: !block.orders, crosses: !block.in_order.get() };
     let refused = &mut native.report.refused;
     let note = |op, why| *refused.entry((op, why)).or_default() += 1;
     let ways: Vec<_> = block.joints.iter().map(|joint| (joint.last, joint.taken)).collect();
@@ -344,12 +344,10 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     let past = write && access.past != 0 && cx.cache.streams() && cx.cache.is_fresh(page);
     let tag = Accessing::tag(page, flat, write) | if past { Accessing::PAST } else { 0 };
     (access.page, access.host) = (tag, host);
-    let site = &mut cx.cache.sites[access.site as usize % SITES];
-    let (last, stride) = *site;
-    let now = va.wrapping_sub(last);
-    *site = (va, now);
-    if now == stride && now.wrapping_add(PAGE) > 2 * PAGE {
-        let next = va.wrapping_add(now);
+    if let Some(stride) =
+        cx.cache.site(access.site, cx.wave.index, va).filter(|stride| stride.wrapping_add(PAGE) > 2 * PAGE)
+    {
+        let next = va.wrapping_add(stride);
         if let Some(host) = cx.cache.page(cx.world, next, write) {
             vkfd_raw::prefetch_lines(host, 4 * access.words as usize, write);
         }
@@ -357,7 +355,7 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     Some(())
 }
 
-/// A strip's load of memory, or its store to memory or LDS, lane by lane.
+/// A strip's load of memory, or its store, lane by lane.
 unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u32 {
     // SAFETY: as in `mend`.
     let (cx, access) = unsafe { (&mut *user.cast::<Cx>(), &mut *access) };
@@ -365,9 +363,6 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
         return page(cx, access).is_some().into();
     }
     access.calls += 1;
-    if access.kind == Accessing::STORE_LDS {
-        return store_local(cx, access).is_some().into();
-    }
     let (words, flat, write) = (access.words.clamp(1, 4) as usize, access.flat != 0, access.kind == Accessing::STORE);
     let narrow = access.narrow as usize;
     // Three pieces of one word, or one of all words, or one of less.
@@ -438,18 +433,6 @@ unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) -> u
         }
     }
     1
-}
-
-/// A strip's store to LDS, in the order of lanes.
-fn store_local(cx: &mut Cx, access: &Accessing) -> Option<()> {
-    for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
-        let from = access.low[lane].wrapping_add(access.base as u32);
-        for (word, row) in (0..access.words).zip(&access.result) {
-            let at = from.wrapping_add(access.place(word)) as usize;
-            cx.group.lds.get_mut(at..at.checked_add(4)?)?.copy_from_slice(&row[lane].to_le_bytes());
-        }
-    }
-    Some(())
 }
 
 /// Lanes that vectors have left, by the reference engine's function.

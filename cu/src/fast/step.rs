@@ -203,9 +203,6 @@ pub(super) struct Step {
     pub(super) chain: *const Operands,
     pub(super) links: u32,
     pub(super) behind: *const Step,
-    /// Where the step last began to access memory, and how far from the time before: the next
-    /// access is likely to be as far.
-    pub(super) last: Cell<(u64, u64)>,
     /// The region that begins here.
     #[cfg(target_arch = "x86_64")]
     pub(super) region: *const Entry,
@@ -493,7 +490,6 @@ impl Place {
             chain: std::ptr::null(),
             links: 0,
             behind: std::ptr::null(),
-            last: Cell::new((0, 0)),
             #[cfg(target_arch = "x86_64")]
             region: std::ptr::null(),
         }

@@ -22,7 +22,7 @@ use crate::world::World;
 use vkfd_sabotage::Switch;
 
 /// Most instructions of a superblock.
-const INSTS: usize = 256;
+const INSTS: usize = 640;
 
 /// A block of a superblock: its address, and whether its branch is taken on the way.
 type Link = (u64, bool);

@@ -17,6 +17,7 @@ mod matrix;
 mod memory;
 mod modes;
 mod past;
+mod products;
 mod rings;
 mod sections;
 mod silicon;

@@ -4,7 +4,7 @@
 
 use crate::support::APERTURES;
 use vkfd_cu::fast::Engine;
-use vkfd_cu::launch::{self, Launch, Program, Section, Sizes, Turn};
+use vkfd_cu::launch::{self, Launch, Program, Section, Sizes, Span, Turn};
 use vkfd_cu::{Exit, Flat, Group, Place, Wave, World};
 use vkfd_isa::Target;
 use vkfd_sabotage::{Switch, Switches};
@@ -35,6 +35,10 @@ const BACK: u32 = 0xbf85_fff9;
 /// `v_lshlrev_b32 v1, 2, v0`, `v_xor_b32 v2, 0x100, v1`: this item's place in LDS, and that of one
 /// in the next wave. `v_mov_b32 v4, -1`.
 const PLACES: [u32; 4] = [0x2402_0082, 0x2a04_02ff, 0x100, 0x7e08_02c1];
+/// `s_add_u32 s2, s0, 1`, `s_mul_i32 s2, s0, 1`, `s_mov_b64 exec, 1`
+const SUM: u32 = 0x8002_8100;
+const PRODUCT: u32 = 0x9202_8100;
+const HALF: u32 = 0xbefe_0181;
 /// `ds_write_b32 v1, v0`
 const WRITE: [u32; 2] = [0xd81a_0000, 0x0000_0001];
 /// `ds_write_b32 v1, v4`
@@ -45,6 +49,11 @@ const READ: [u32; 2] = [0xd86c_0000, 0x0300_0002];
 const LOAD: [u32; 2] = [0xdc50_8800, 0x0500_0001];
 /// `global_store_dword v1, v3, s[0:1]`
 const STORE: [u32; 2] = [0xdc70_8000, 0x0000_0301];
+
+/// `v_xor_b32 v1, bits, v1`
+fn flip(bits: u32) -> [u32; 2] {
+    [0x2a02_02ff, bits]
+}
 
 /// The fast engine, and how often it was entered.
 struct Counting {
@@ -118,9 +127,45 @@ fn waves_that_only_read_run_to_their_next_barrier_at_once() {
 }
 
 #[test]
+fn waves_that_read_one_half_of_lds_and_write_the_other_run_to_their_next_barrier_at_once() {
+    let reads: Vec<u32> = [READ.as_slice(), &[WAIT]].concat().repeat(8);
+    let begin: &[&[u32]] = &[&PLACES, &WRITE, &[WAIT, BARRIER], &reads];
+    let entered = |bits| {
+        let (flip, back) = (flip(bits), flip(bits));
+        let end: &[&[u32]] = &[&flip, &SPOIL, &back, &[WAIT, BARRIER], &STORE, &[END]];
+        let (entered, words) = run(&[begin, end].concat(), Switches::NONE);
+        assert!(words.iter().zip(0..).all(|(word, item)| *word == item ^ 64), "{words:x?}");
+        entered
+    };
+    assert_eq!(entered(0x800), 3 * 4, "the other half");
+    assert!(entered(0x200) > 30, "the same bytes, of other lanes");
+    // A loop whose counter is compared behind the barrier, and a write behind it.
+    let round: Vec<u32> = [READ.as_slice(), &[WAIT, BARRIER, COUNT, COUNTED, BACK]].concat();
+    let (entered, _) = run(&[&PLACES, &WRITE, &[FOUR, WAIT, BARRIER], &round, &SPOIL, &[END]], Switches::NONE);
+    assert_eq!(entered, 6 * 4, "once before four rounds, in each, and behind them");
+}
+
+#[test]
+fn a_change_of_addresses_counts() {
+    // Before the barrier the places that are written are in the other half.
+    let flip = flip(0x800);
+    let code: &[&[u32]] =
+        &[&PLACES, &WRITE, &flip, &[WAIT, BARRIER], &READ, &[WAIT], &flip, &SPOIL, &[WAIT], &STORE, &[END]];
+    let (_, words) = run(code, Switches::NONE);
+    assert!(words.iter().zip(0..).all(|(word, item)| *word == item ^ 64), "{words:x?}");
+    let (_, words) = run(code, Switches::NONE.with(Switch::LostChange));
+    assert!(words.iter().zip(0..).any(|(word, item)| *word != item ^ 64), "the order made no difference");
+}
+
+#[test]
 fn a_section_has_the_accesses_up_to_the_next_barriers() {
     const NONE: Section = Section::NONE;
-    let lds = Section::READS_LDS.and(Section::WRITES_LDS);
+    // All addresses are 0.
+    let lds = Section::reads(Span::new(0, 4)).and(Section::writes(Span::new(0, 4)));
+    let any_lds = Section::READS_LDS.and(Section::WRITES_LDS);
+    let pair = Section::reads(Span::new(0, 8)).and(Section::writes(Span::new(0, 4)));
+    let apart = Section::reads(Span::new(0, 4)).and(Section::writes(Span::new(0x300, 0x304)));
+    let half = Section::reads(Span::new(0, 4)).and(Section::WRITES_LDS);
     let memory = Section::READS_MEMORY.and(Section::WRITES_MEMORY);
     let cases: &[(&str, &[&[u32]], Section)] = &[
         ("a read", &[&READ, &[WAIT, BARRIER], &SPOIL, &[END]], Section::READS_LDS),
@@ -131,10 +176,18 @@ fn a_section_has_the_accesses_up_to_the_next_barriers() {
         ("the same behind s_mov_b32", &[&[MOVE], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
         ("the same behind s_cmp_lg_u32", &[&[COMPARE], &READ, &[SCC0 | 2], &SPOIL, &[END]], lds),
         ("the same behind a jump", &[&[JUMP, END], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
-        ("the same behind s_cbranch_vccz", &[&[VCCZ], &READ, &[SCC0 | 2], &SPOIL, &[END]], lds),
+        ("the same behind s_cbranch_vccz", &[&[VCCZ], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
         ("s_cbranch_scc1 back", &[&READ, &[0xbf85_fffd, END]], Section::READS_LDS),
         ("s_branch over a write", &[&[0xbf82_0002], &SPOIL, &READ, &[END]], Section::READS_LDS),
-        ("ds_add_u32", &[&[0xd800_0000, 1, END]], lds),
+        ("the same behind s_cmp_eq_u32", &[&[0xbf06_8000], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same behind a sum", &[&[SUM, 0xbf06_8002], &READ, &[SCC0 | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same behind a product", &[&[PRODUCT, 0xbf06_8002], &READ, &[SCC0 | 2], &SPOIL, &[END]], lds),
+        ("ds_read2_b32 and a write", &[&[0xd86e_0100, 0x0600_0002], &SPOIL, &[END]], pair),
+        ("a write behind v_xor_b32", &[&READ, &flip(0x300), &SPOIL, &[END]], apart),
+        ("the same of half of the lanes", &[&READ, &[HALF], &flip(0x300), &SPOIL, &[END]], half),
+        ("the same, and then other lanes", &[&READ, &flip(0x300), &[HALF], &SPOIL, &[END]], half),
+        ("a write behind v_mul_lo_u32", &[&READ, &[0xd285_0001, 0x0002_0301], &SPOIL, &[END]], half),
+        ("ds_add_u32", &[&[0xd800_0000, 1, END]], any_lds),
         ("ds_read2_b32", &[&[0xd86e_0100, 0x0600_0002, END]], Section::READS_LDS),
         ("ds_bpermute_b32", &[&[0xd87e_0000, 0x0300_0002, END]], NONE),
         ("a load and a store", &[&LOAD, &STORE, &[END]], memory),

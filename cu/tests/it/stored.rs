@@ -19,12 +19,12 @@ const BYTES: usize = 0x2000;
 
 /// Waves, and how their target has instructions.
 #[derive(Clone, Copy)]
-struct Form {
-    target: Target,
-    lanes: u8,
+pub(crate) struct Form {
+    pub(crate) target: Target,
+    pub(crate) lanes: u8,
 }
 
-const GFX900: Form = Form { target: Target::Gfx900, lanes: 64 };
+pub(crate) const GFX900: Form = Form { target: Target::Gfx900, lanes: 64 };
 const FORMS: [Form; 4] = [
     Form { target: Target::Gfx90a, lanes: 64 },
     Form { target: Target::Gfx942, lanes: 64 },
@@ -160,10 +160,10 @@ fn leaving(form: Form, numbers: &mut Numbers) -> Vec<u32> {
     code
 }
 
-type Program = fn(Form, &mut Numbers) -> Vec<u32>;
+pub(crate) type Program = fn(Form, &mut Numbers) -> Vec<u32>;
 
 /// Runs programs on both engines; the first difference as text.
-fn compare(
+pub(crate) fn compare(
     engine: &mut Engine,
     (form, program): (Form, Program),
     (count, seed, budget): (u64, u64, u32),
@@ -211,7 +211,7 @@ fn compare(
     Ok(report)
 }
 
-fn check((form, program): (Form, Program), how: (u64, u64, u32), share: u64) {
+pub(crate) fn check((form, program): (Form, Program), how: (u64, u64, u32), share: u64) {
     let Form { target, lanes } = form;
     for width in widths() {
         let mut engine = engine(target, width, false);

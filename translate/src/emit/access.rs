@@ -198,7 +198,9 @@ impl Emit {
             });
         }
         if lds {
-            self.bounds(row, end, out);
+            if !self.is_in_bounds {
+                self.bounds(row, end, out);
+            }
             if bytes != 4 {
                 // Lanes of several words are loaded by whole strips.
                 let (all, go_on) = (if self.width.is_wide() { 0xffff } else { 0xff }, self.asm.label());
@@ -256,7 +258,7 @@ impl Emit {
     }
 
     /// Leaves unless `end` bytes behind the active lanes' addresses are in LDS.
-    fn bounds(&mut self, row: u16, end: u32, out: Label) {
+    pub(crate) fn bounds(&mut self, row: u16, end: u32, out: Label) {
         self.asm.load32(Register::EBP, context(offset_of!(Context, lds_bytes)));
         self.asm.add(Instruction::with2(Code::Sub_rm32_imm32, Register::EBP, end));
         self.asm.jump_if(When::Below, out);

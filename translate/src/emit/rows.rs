@@ -4,8 +4,9 @@
 //! Before each instruction the rows that it reads and writes come to registers
 //! ([`Emit::prepare`]). If there are too few, the rows go whose next reads are farthest away.
 //! Changed rows count as nearer, because they have to be stored: in the context, with all lanes.
-//! When the strip ends, the active lanes go to the wave's rows. Registers without a row are the
-//! instruction's temporaries.
+//! When the strip ends, the active lanes go to the wave's rows. Wide strips store them there at
+//! once, if no load of theirs may miss any more. Registers without a row are the instruction's
+//! temporaries.
 //!
 //! A loop whose strips do all rounds begins each round with the same rows in the same registers:
 //! *fixed* ones ([`Emit::begin_strip`], [`Emit::end_round`]). Others that one round hands to the
@@ -363,6 +364,11 @@ impl Emit {
     }
 
     fn spill(&mut self, row: u16, value: Register) {
+        if self.held.item >= self.home_from {
+            self.held.spilled.retain(|other| *other != row);
+            self.masked(EXEC, Instruction::with2(width::STORE.of(self.width), self.row(row), value));
+            return;
+        }
         let to = self.slot(row);
         self.asm.add(Instruction::with2(width::STORE.of(self.width), to, value));
         if !self.held.spilled.contains(&row) {
@@ -417,8 +423,14 @@ impl Emit {
         }
     }
 
+    /// From an instruction of this number on, the strip may write the wave's rows: none of its
+    /// loads misses any more.
+    pub(crate) fn spills_home_from(&mut self, item: usize) {
+        self.home_from = item;
+    }
+
     /// What comes next belongs to no instruction.
-    fn outside(&mut self) {
+    pub(crate) fn outside(&mut self) {
         (self.held.item, self.held.need) = (self.plan.length, self.needs.last());
     }
 

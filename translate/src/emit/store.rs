@@ -2,8 +2,9 @@
 //! Stores to memory and to LDS, for the lanes of a strip.
 //!
 //! Lanes that lie side by side are stored at once: one word with a mask of lanes, more of them if
-//! all lanes are active. All else is the engine's, in the order of lanes, for their words may
-//! overlap.
+//! all lanes are active. In LDS others are stored one after the other, in the order of lanes, for
+//! their words may overlap; a scatter of single words has that order. In memory they are the
+//! engine's.
 //!
 //! Where the engine says so of a page, all lanes of a strip are stored past the host's caches. Such
 //! a page has another tag, which only stores look for that may go there.
@@ -50,7 +51,11 @@ impl Emit {
         let rare = move |e: &mut Emit| {
             e.asm.bind(single);
             let all: Vec<u16> = parts.flat_map(rows).collect();
-            e.store_singly(&access, &all, base, out);
+            match (lds, &all[..]) {
+                (true, &[row]) if e.width.is_wide() => e.scatter_in_lds(&access, row),
+                (true, _) => e.store_in_lds(&access, &all),
+                (false, _) => e.store_singly(&access, &all, base, out),
+            }
             e.asm.jump(done);
             if by_lines && !lds {
                 e.asm.bind(page);
@@ -148,7 +153,51 @@ impl Emit {
         self.asm.bind(done);
     }
 
-    /// Has the engine store the words of each active lane: of both parts, before the next lane's.
+    /// Stores a word of each active lane to LDS, within whose bounds they are. Of lanes with the
+    /// same place the last one counts.
+    fn scatter_in_lds(&mut self, access: &Access, row: u16) {
+        let before = self.taken;
+        let [places, words] = [access.address, row].map(|row| {
+            let source = self.row_source(row);
+            self.reg(source)
+        });
+        self.asm.load64(Register::RAX, context(offset_of!(Context, lds)));
+        let offset = i64::from(access.offsets[0]);
+        let place = MemoryOperand::with_base_index_scale_displ_size(Register::RAX, places, 1, offset, 1);
+        self.asm.add(Instruction::with3(Code::VEX_Kandw_kr_kr_kr, Register::K7, EXEC, EXEC));
+        let scatter = Instruction::with2(Code::EVEX_Vpscatterdd_vm32z_k1_zmm, place, words);
+        self.masked(Register::K7, scatter);
+        self.taken = before;
+    }
+
+    /// Stores all words of each active lane to LDS, within whose bounds they are, before those of
+    /// the next one. `r10` and `r12` are free behind a store's look.
+    fn store_in_lds(&mut self, access: &Access, rows: &[u16]) {
+        let lane = |mut place: MemoryOperand| {
+            (place.index, place.scale) = (Register::R12, 4);
+            place
+        };
+        let next = self.asm.label();
+        self.asm.load64(Register::R13, context(offset_of!(Context, lds)));
+        self.asm.load32(Register::EBP, context(offset_of!(Context, active)));
+        self.asm.bind(next);
+        self.asm.add(Instruction::with2(Code::Bsf_r32_rm32, Register::R12D, Register::EBP));
+        self.asm.add(Instruction::with2(Code::Btr_rm32_r32, Register::EBP, Register::R12D));
+        let addresses = lane(self.row(access.address));
+        self.asm.load32(Register::EAX, addresses);
+        for (number, row) in rows.iter().enumerate() {
+            let (part, word) = (number / usize::from(access.words), number % usize::from(access.words));
+            let offset = i64::from(access.offsets[part]) + 4 * word as i64;
+            let words = lane(self.row(*row));
+            self.asm.load32(Register::R10D, words);
+            let place = MemoryOperand::with_base_index_scale_displ_size(Register::R13, Register::RAX, 1, offset, 1);
+            self.asm.store32(place, Register::R10D);
+        }
+        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EBP, Register::EBP));
+        self.asm.jump_if(When::NotZero, next);
+    }
+
+    /// Has the engine store the words of each active lane to memory.
     pub(crate) fn store_singly(&mut self, access: &Access, rows: &[u16], base: MemoryOperand, out: Label) {
         let before = self.taken;
         for (word, row) in rows.iter().enumerate() {
@@ -158,17 +207,8 @@ impl Emit {
             self.asm.add(Instruction::with2(width::STORE.of(self.width), place, value));
             self.taken = before;
         }
-        let lds = access.space == Space::Lds;
-        let kind = if lds { Accessing::STORE_LDS } else { Accessing::STORE };
-        let apart = request(offset_of!(Accessing, apart));
-        let distance = if access.parts == 2 { access.offsets[1].wrapping_sub(access.offsets[0]) } else { 0 };
-        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, apart, distance));
-        let each = request(offset_of!(Accessing, each));
-        self.asm.add(Instruction::with2(Code::Mov_rm32_imm32, each, u32::from(access.words)));
-        self.ask(access, (access.offsets[0], kind, rows.len()), base, out);
-        if !lds {
-            self.fill_slot();
-        }
+        self.ask(access, (access.offsets[0], Accessing::STORE, rows.len()), base, out);
+        self.fill_slot();
         self.taken = before;
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Access {
     pub(crate) past: bool,
     /// The words are added to those of LDS.
     pub(crate) adds: bool,
+    /// A load that is done before a store of LDS which comes before it: to other bytes.
+    pub(crate) crosses: bool,
     /// The place where the code keeps its page.
     pub(crate) slot: usize,
 }
@@ -140,6 +142,7 @@ impl Access {
             is_store,
             past: false,
             adds,
+            crosses: false,
             slot: 0,
         };
         if is_store {
@@ -184,6 +187,23 @@ impl Access {
     pub(crate) fn end(&self) -> u32 {
         let last = self.offsets.into_iter().take(self.parts.into()).max().unwrap_or(0);
         u32::try_from(last).unwrap_or(0) + 4 * u32::from(self.words)
+    }
+
+    /// Rows with the words of a store.
+    pub(crate) fn words_of_data(&self) -> impl Iterator<Item = u16> {
+        let (data, words) = (self.data, u16::from(self.words));
+        (0..usize::from(self.parts)).flat_map(move |part| data[part]..data[part] + words)
+    }
+
+    /// Whether it can be done for certain if its addresses are in LDS.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.space == Space::Lds && !self.adds
+    }
+
+    /// The first byte that it reaches behind an address.
+    pub(crate) fn begin(&self) -> u32 {
+        let first = self.offsets.into_iter().take(self.parts.into()).min().unwrap_or(0);
+        u32::try_from(first).unwrap_or(0)
     }
 
     /// Scalar registers that it reads.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Whether an instruction may be one more of a segment, and in which part.
 
-use super::{Item, Rounds, Vector};
+use super::{Access, Item, Rounds, Space, Vector};
 use crate::scalar::bits;
+use std::collections::BTreeSet;
 use vkfd_isa::Operand;
 
 /// The part of a segment that does an instruction.
@@ -19,6 +20,8 @@ pub(super) struct Seen {
     /// Words of a mask of lanes.
     words: u8,
     rounds: Rounds,
+    /// Loads may come before stores behind which they are.
+    may_cross: bool,
     /// Scalar registers that scalar instructions of the slice have read and written.
     read: u128,
     pub(super) written: u128,
@@ -37,13 +40,21 @@ pub(super) struct Seen {
     late_written: u128,
     late: bool,
     stored: bool,
+    /// Rows that the strips write, and rows that stores read.
+    rows: BTreeSet<u16>,
+    stored_rows: BTreeSet<u16>,
+    /// A store may miss behind the strips, and what they do is then not to be done again.
+    may_miss: bool,
+    /// A vector instruction behind a store is done before it.
+    pub(super) hoists: bool,
 }
 
 impl Seen {
-    pub(super) fn new(words: u8, rounds: Rounds) -> Seen {
+    pub(super) fn new(words: u8, (rounds, may_cross): (Rounds, bool)) -> Seen {
         Seen {
             words,
             rounds,
+            may_cross,
             read: 0,
             written: 0,
             numbers: 0,
@@ -56,11 +67,21 @@ impl Seen {
             late_written: 0,
             late: false,
             stored: false,
+            rows: BTreeSet::new(),
+            stored_rows: BTreeSet::new(),
+            may_miss: false,
+            hoists: false,
         }
     }
 
+    /// Begins with the next segment. What was seen of this one.
+    pub(super) fn begin_anew(&mut self) -> Seen {
+        let next = Seen::new(self.words, (self.rounds, self.may_cross));
+        std::mem::replace(self, next)
+    }
+
     /// Where all that an instruction does may be in the segment; `None` if it may not.
-    pub(super) fn admit(&mut self, items: &[Item]) -> Option<Where> {
+    pub(super) fn admit(&mut self, items: &mut [Item]) -> Option<Where> {
         let mut place = None;
         for item in items {
             place = Some(self.admits(item)?);
@@ -77,7 +98,7 @@ impl Seen {
         bits(Operand::EXEC, 2)
     }
 
-    fn admits(&mut self, item: &Item) -> Option<Where> {
+    fn admits(&mut self, item: &mut Item) -> Option<Where> {
         match item {
             Item::Nothing => Some(Where::Body),
             Item::Branch(_) if self.rounds == Rounds::Whole => Some(Where::Tail),
@@ -113,11 +134,17 @@ impl Seen {
             }
             Item::Access(access) => {
                 let numbers = access.numbers();
-                if self.is_chunk() && self.loaded || self.is_behind(numbers) || numbers & self.made_bits != 0 {
+                if self.is_chunk() && self.loaded || self.sees_tail(numbers) || numbers & self.made_bits != 0 {
                     return None;
                 }
+                if self.stored && !self.lets_by(access) {
+                    return None;
+                }
+                access.crosses = self.stored && access.space == Space::Lds;
+                self.hoists |= self.stored;
                 self.accessed = true;
                 self.numbers |= numbers;
+                self.rows.extend(access.rows());
                 Some(Where::Body)
             }
             Item::Store(access) => {
@@ -126,22 +153,41 @@ impl Seen {
                     return None;
                 }
                 self.stored = true;
+                self.may_miss |= !access.is_certain() || self.rows.contains(&access.address);
+                self.stored_rows.extend(access.addresses().chain(access.words_of_data()));
                 Some(Where::Tail)
             }
             Item::Vector(vector) => self.admits_vector(vector).then_some(Where::Body),
         }
     }
 
-    /// Whether something of the strips, which reads these registers, would see the tail.
-    fn is_behind(&self, read: u128) -> bool {
-        self.stored || (read | Seen::exec()) & self.late_written != 0
+    /// Whether a load may come before the stores so far, if these are to other bytes.
+    fn lets_by(&self, access: &Access) -> bool {
+        let stays = self.may_miss || access.rows().any(|row| self.stored_rows.contains(&row));
+        !stays
+            && match access.space {
+                Space::Lds => self.may_cross && !self.rows.contains(&access.address),
+                Space::Global => true,
+                Space::Flat => false,
+            }
+    }
+
+    /// Whether a vector instruction, which reads these registers, would see the tail's scalar
+    /// instructions, or a store would see what it writes.
+    fn is_seen(&self, read: u128, vector: &Vector) -> bool {
+        let stays = self.may_miss || vector.rows().any(|row| self.stored_rows.contains(&row));
+        self.stored && stays || self.sees_tail(read)
+    }
+
+    fn sees_tail(&self, read: u128) -> bool {
+        (read | Seen::exec()) & self.late_written != 0
     }
 
     fn admits_vector(&mut self, vector: &Vector) -> bool {
         let (exec, words, looped) = (Seen::exec(), self.words, self.is_chunk());
         let numbers = vector.numbers();
         let inward = vector.inward.map_or(0, |n| bits(n, words));
-        if numbers & self.made_bits != 0 || self.is_behind(numbers | inward) {
+        if numbers & self.made_bits != 0 || self.is_seen(numbers | inward, vector) {
             return false;
         }
         let apart = |all: &[u8], n: u8| all.iter().all(|&m| m == n || bits(m, words) & bits(n, words) == 0);
@@ -164,6 +210,8 @@ impl Seen {
             self.made_bits |= made;
         }
         self.numbers |= numbers;
+        self.rows.extend(vector.rows());
+        self.hoists |= self.stored;
         true
     }
 }

@@ -122,7 +122,6 @@ impl Sequence {
 
 /// Makes a sequence, instruction by instruction.
 pub(crate) struct Builder {
-    words: u8,
     rounds: Rounds,
     segments: Vec<Segment>,
     open: Segment,
@@ -130,26 +129,25 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(registers: &dyn Registers, rounds: Rounds, begin: usize) -> Builder {
-        let words = registers.mask_words();
-        let (open, seen) = (Segment::new(begin, rounds), Seen::new(words, rounds));
-        Builder { words, rounds, segments: Vec::new(), open, seen }
+    pub(crate) fn new(registers: &dyn Registers, (rounds, crosses): (Rounds, bool), begin: usize) -> Builder {
+        let (open, seen) = (Segment::new(begin, rounds), Seen::new(registers.mask_words(), (rounds, crosses)));
+        Builder { rounds, segments: Vec::new(), open, seen }
     }
 
     fn end_segment(&mut self, end: usize) {
         let open = std::mem::replace(&mut self.open, Segment::new(end, self.rounds));
-        let seen = std::mem::replace(&mut self.seen, Seen::new(self.words, self.rounds));
+        let seen = self.seen.begin_anew();
         if !(open.items.is_empty() && open.tail.is_empty()) {
-            self.segments.push(open.finish(end, seen.written));
+            self.segments.push(open.finish(end, &seen));
         }
     }
 
     /// Adds what an instruction does.
-    pub(crate) fn add(&mut self, index: usize, items: Items) -> Result<(), Why> {
-        let mut place = self.seen.admit(&items);
+    pub(crate) fn add(&mut self, index: usize, mut items: Items) -> Result<(), Why> {
+        let mut place = self.seen.admit(&mut items);
         if place.is_none() && self.rounds != Rounds::Strips {
             self.end_segment(index);
-            place = self.seen.admit(&items);
+            place = self.seen.admit(&mut items);
         }
         match place.ok_or(Why::Order)? {
             Where::Body => self.open.items.extend(items),
@@ -161,8 +159,8 @@ impl Builder {
     /// Ends a segment with a branch of a superblock.
     fn add_guard(&mut self, index: usize, guard: Guard) {
         let open = std::mem::replace(&mut self.open, Segment::new(index + 1, self.rounds));
-        let seen = std::mem::replace(&mut self.seen, Seen::new(self.words, self.rounds));
-        let mut segment = open.finish(index + 1, seen.written);
+        let seen = self.seen.begin_anew();
+        let mut segment = open.finish(index + 1, &seen);
         segment.guard = Some(guard);
         self.segments.push(segment);
     }
@@ -179,7 +177,7 @@ impl Builder {
 }
 
 /// A loop: all instructions of a block whose last one is a branch to its begin.
-pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: Accesses) -> Result<Sequence, Why> {
+pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: (Accesses, bool)) -> Result<Sequence, Why> {
     let last = insts.last().ok_or(Why::Branch)?;
     let words = insts.iter().map(|inst| i64::from(inst.bytes / 4)).sum::<i64>();
     if i64::from(last.imm) != -words || Branch::of(last.op).is_none() {
@@ -188,8 +186,13 @@ pub(crate) fn looped(insts: &[Inst], registers: &dyn Registers, accesses: Access
     rounds(insts, registers, accesses, Rounds::Strips).or_else(|_| rounds(insts, registers, accesses, Rounds::Whole))
 }
 
-fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds: Rounds) -> Result<Sequence, Why> {
-    let mut builder = Builder::new(registers, rounds, 0);
+fn rounds(
+    insts: &[Inst],
+    registers: &dyn Registers,
+    (accesses, crosses): (Accesses, bool),
+    rounds: Rounds,
+) -> Result<Sequence, Why> {
+    let mut builder = Builder::new(registers, (rounds, crosses), 0);
     for (index, inst) in insts.iter().enumerate() {
         let branch = Branch::of(inst.op).filter(|_| index + 1 == insts.len());
         let here = match branch {
@@ -211,16 +214,16 @@ fn rounds(insts: &[Inst], registers: &dyn Registers, accesses: Accesses, rounds:
 pub(crate) fn straight(
     code: Straight<'_>,
     registers: &dyn Registers,
-    accesses: Accesses,
+    (accesses, crosses): (Accesses, bool),
     mut refused: impl FnMut(usize, Why),
 ) -> Vec<Sequence> {
     let insts = code.insts;
     let all = 0..insts.len();
     if accesses < Accesses::All {
-        return parts(code, all, registers, |item| accesses.has(item) && is_near(item), refused);
+        return parts((code, all), (registers, crosses), |item| accesses.has(item) && is_near(item), refused);
     }
     let mut sequences = Vec::new();
-    for mut sequence in parts(code, all, registers, |item| accesses.has(item), &mut refused) {
+    for mut sequence in parts((code, all), (registers, crosses), |item| accesses.has(item), &mut refused) {
         if sequence.is_dense() {
             if let Some(last) = sequence.segments.last_mut() {
                 // A wave that takes a side exit goes on.
@@ -231,7 +234,7 @@ pub(crate) fn straight(
             continue;
         }
         // Memory is the handlers': there is little to win between two accesses, and they prefetch.
-        sequences.extend(parts(code, sequence.insts, registers, is_near, |_, _| {}));
+        sequences.extend(parts((code, sequence.insts), (registers, crosses), is_near, |_, _| {}));
     }
     sequences
 }
@@ -252,9 +255,8 @@ fn is_near(item: &Item) -> bool {
 }
 
 fn parts(
-    code: Straight<'_>,
-    range: Range<usize>,
-    registers: &dyn Registers,
+    (code, range): (Straight<'_>, Range<usize>),
+    (registers, crosses): (&dyn Registers, bool),
     is_kept: impl Fn(&Item) -> bool,
     mut refused: impl FnMut(usize, Why),
 ) -> Vec<Sequence> {
@@ -284,7 +286,7 @@ fn parts(
                 continue;
             }
         };
-        let (_, builder) = open.get_or_insert_with(|| (index, Builder::new(registers, Rounds::Once, index)));
+        let (_, builder) = open.get_or_insert_with(|| (index, Builder::new(registers, (Rounds::Once, crosses), index)));
         if let Err(why) = builder.add(index, here) {
             refused(index, why);
             end(open.take(), index);

@@ -12,12 +12,12 @@
 //! of more than [`MOST`] instructions have enough to do without that.
 
 use super::field;
-use super::round::{body, Reach, Rows};
+use super::round::{body, Reach};
 use super::slice::Places;
 use crate::assembler::{at, When};
 use crate::context::Context;
 use crate::emit::{Emit, Plan, SECOND};
-use crate::plan::{Lanes, Needed, Segment};
+use crate::plan::{Lanes, Needed, Rows, Segment};
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
 use vkfd_isa::Operand;

@@ -10,6 +10,7 @@ use super::strips::{self, plan, rows, strips};
 use crate::arena::{Arena, Piece};
 use crate::assembler::Constants;
 use crate::context::{end, Context, KEPT_ROWS};
+use crate::emit::Emit;
 use crate::plan::{Access, Branch, Guard, Item, Rounds, Segment, Space};
 use crate::scalar::bits;
 use crate::stubs::Host;
@@ -108,7 +109,7 @@ fn function(piece: &Piece) -> Function {
 
 impl Pass {
     pub(super) fn build(
-        segment: &Segment,
+        segment: &mut Segment,
         registers: &dyn Registers,
         host: Host,
         translator: &mut Translator,
@@ -118,13 +119,18 @@ impl Pass {
         let has_accesses = segment.accesses().next().is_some();
         let masks = segment.vectors().filter_map(|vector| vector.out);
         let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
-        let may_miss = has_loads || has_accesses;
+        let may_miss = has_loads || has_accesses || segment.hoists;
         let numbers: Box<[u8]> = (0..128u8).filter(|n| may_miss && written >> n & 1 != 0).collect();
-        let (scalars, bytes, places) = slice(segment, registers.mask_words(), &numbers, sabotage)?;
+        let (scalars, bytes, mut places) = slice(segment, registers.mask_words(), &numbers, sabotage)?;
         // The first function of both keeps them.
         let kept = if scalars.is_some() { &[] } else { &*numbers };
-        let rows = rows(segment);
-        let plan = plan(segment, &rows);
+        let mut rows = rows(segment);
+        let mut plan = plan(segment, &rows);
+        if segment.rounds != Rounds::Strips && plan.pressure() > Emit::usable(host.width) {
+            segment.bring_together(&mut rows, &mut places, sabotage.has(Switch::PassedSource));
+            plan = strips::plan(segment, &rows);
+        }
+        let segment = &*segment;
         let has_lanes = segment.lanes().next().is_some();
         let with = |needs| {
             strips(segment, &places, (host, registers.lanes(), bytes), (plan.clone(), &rows, kept), needs, sabotage)

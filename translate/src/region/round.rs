@@ -5,15 +5,12 @@ use super::slice::Places;
 use crate::assembler::{at, Label};
 use crate::emit::{Emit, MaskPlace, Src};
 use crate::ops::{self, Double, How};
-use crate::plan::{Access, Chosen, Lanes, Needed, Part, Placed, Segment, Source, Space, Vector};
+use crate::plan::{Access, Chosen, Lanes, Needed, Part, Placed, Rows, Segment, Source, Space, Vector};
 use crate::width;
 use iced_x86::Register;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use vkfd_sabotage::{Switch, Switches};
-
-/// The rows that an instruction reads, and those that it writes.
-pub(super) type Rows = (SmallVec<[u16; 8]>, SmallVec<[u16; 8]>);
 
 /// A word of a source, by its place in the trace if it has one.
 fn word(e: &Emit, source: Option<Source>, place: Option<i64>) -> Src {

@@ -2,14 +2,14 @@
 //! The strips of a segment: which rows have host registers, and the loops of strips and rounds. A
 //! strip does all rounds before the next one begins, but for those that go abreast.
 
-use super::round::{base, body, Reach, Rows};
+use super::round::{self, base, body};
 use super::slice::{self, Places};
 use super::{abreast, field};
 use crate::assembler::{at, Constants, Label, When};
 use crate::context::{end, Context};
-use crate::emit::{Emit, Needs, Plan};
+use crate::emit::{Emit, Needs, Plan, Reach};
 use crate::ops::How;
-use crate::plan::{masks_needed, needed, Access, Lanes, Needed, Rounds, Segment, Source, Vector};
+use crate::plan::{masks_needed, needed, Access, Lanes, Needed, Rounds, Rows, Segment, Source, Vector};
 use crate::stubs::Host;
 use iced_x86::{Code, Instruction, Register};
 use std::collections::BTreeSet;
@@ -32,11 +32,7 @@ pub(super) fn plan(segment: &Segment, rows: &[Rows]) -> Plan {
 
 /// Rows that the stores of a segment's tail read.
 fn stored(segment: &Segment) -> BTreeSet<u16> {
-    let words = |access: &Access| {
-        let (data, words) = (access.data, u16::from(access.words));
-        (0..usize::from(access.parts)).flat_map(move |part| data[part]..data[part] + words)
-    };
-    segment.stores().flat_map(|access| access.addresses().chain(words(access))).collect()
+    segment.stores().flat_map(|access| access.addresses().chain(access.words_of_data())).collect()
 }
 
 /// Those of each instruction of the strips.
@@ -54,6 +50,10 @@ pub(super) fn rows(segment: &Segment) -> Vec<Rows> {
     segment.lanes().map(rows_of).collect()
 }
 
+/// Rows that strips would keep for a load that misses, from which on a look at all bounds before
+/// the first strip is cheaper.
+const KEPT_DEAR: usize = 8;
+
 /// Registers that strips with accesses save.
 const KEPT: [Register; 4] = [Register::RBX, Register::RBP, Register::R12, Register::R13];
 
@@ -67,6 +67,56 @@ fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
     e.asm.bind(next);
     e.advance(1, lanes, head);
     e.go_back(lanes);
+}
+
+/// Rows of addresses in LDS that are the same all over a segment.
+#[derive(Default)]
+struct Ahead {
+    /// Those of all accesses.
+    bounds: Vec<Reach>,
+    /// Those of loads that come behind a store, and those of such stores.
+    crossing: [Vec<Reach>; 2],
+    /// There are other loads.
+    are_others: bool,
+}
+
+impl Ahead {
+    fn of(segment: &Segment) -> Ahead {
+        let mut ahead = Ahead::default();
+        let mut written = BTreeSet::new();
+        for lanes in segment.lanes() {
+            match lanes {
+                Lanes::Vector(vector) => written.extend(vector.rows()),
+                Lanes::Access(access) => {
+                    if access.is_certain() && !written.contains(&access.address) {
+                        add(&mut ahead.bounds, access);
+                        if access.crosses {
+                            add(&mut ahead.crossing[0], access);
+                        }
+                    } else {
+                        ahead.are_others = true;
+                    }
+                    written.extend(access.rows());
+                }
+            }
+        }
+        if segment.hoists {
+            let is_certain = |access: &&Access| access.is_certain() && !written.contains(&access.address);
+            for access in segment.stores().filter(is_certain) {
+                add(&mut ahead.bounds, access);
+                add(&mut ahead.crossing[1], access);
+            }
+        }
+        ahead
+    }
+}
+
+fn add(all: &mut Vec<Reach>, access: &Access) {
+    let (row, begin, end) = (access.address, access.begin(), access.end());
+    match all.iter_mut().find(|reach| reach.row == row) {
+        Some(reach) => (reach.begin, reach.end) = (reach.begin.min(begin), reach.end.max(end)),
+        None => all.push(Reach { row, begin, end }),
+    }
 }
 
 /// The code of a store, strip by strip, and its constants.
@@ -177,8 +227,18 @@ pub(super) fn strips(
     e.mends_all = sabotage.has(Switch::MendAll);
     e.prefetches = segment.rounds != Rounds::Once;
     let accesses = segment.accesses().next().is_some();
+    // Where no strip may miss, none keeps its rows. Otherwise the stores alone are to be certain.
+    let ahead = Ahead::of(segment);
+    let is_unlooked = sabotage.has(Switch::UnlookedBounds);
+    let is_certain = !looped && !ahead.are_others && restored.len() >= KEPT_DEAR && !is_unlooked;
+    let looks = is_certain && accesses || segment.hoists && !is_unlooked;
+    let may_miss = accesses || looks;
+    if !looped && host.width.is_wide() {
+        let last = segment.lanes().enumerate().filter(|(_, lanes)| matches!(lanes, Lanes::Access(_))).last();
+        e.spills_home_from(if is_certain { 0 } else { last.map_or(0, |(number, _)| number + 1) });
+    }
     let (head, round, next, skip, out) = (e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label(), e.asm.label());
-    if accesses {
+    if may_miss {
         KEPT.into_iter().for_each(|register| e.asm.push(register));
     }
     e.asm.move64(Register::R9, Register::RSI);
@@ -188,6 +248,13 @@ pub(super) fn strips(
     e.begin_arithmetic(segment.arithmetic.may_flush() && !sabotage.has(Switch::KeptDenormals));
     e.asm.load64(Register::RCX, at(Register::RDX, field(offset_of!(Context, pool))));
     e.asm.add(Instruction::with2(Code::Xor_r32_rm32, Register::R11D, Register::R11D));
+    if looks {
+        e.asm.load32(Register::R10D, at(Register::RDX, field(offset_of!(Context, done))));
+        let [loads, stores] = &ahead.crossing;
+        let is_crossed = !loads.is_empty() && !sabotage.has(Switch::UnlookedSpans);
+        e.look_ahead(&ahead.bounds, is_crossed.then_some([loads, stores]), lanes, out);
+        e.is_in_bounds = is_certain;
+    }
     if accesses && !looped {
         e.begin_wave(lanes);
     }
@@ -210,11 +277,13 @@ pub(super) fn strips(
         // Strips do not go as far as the slice.
         e.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::R10D, 1u32));
     }
-    let mut reach = Reach::of(segment);
+    let mut reach = round::Reach::of(segment);
     let is_guessed = sabotage.has(Switch::GuessedShape);
     if accesses {
         e.begin_accesses(out);
-        keep(&mut e, &restored, lanes);
+        if !is_certain {
+            keep(&mut e, &restored, lanes);
+        }
         // What does not change in the loop is looked at before it.
         for (item, place) in segment.lanes().zip(places) {
             if let Lanes::Access(access) = item {
@@ -273,11 +342,11 @@ pub(super) fn strips(
     e.keep_denormals(true);
     e.asm.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
     e.leave_masks();
-    if accesses {
+    if may_miss {
         KEPT.into_iter().rev().for_each(|register| e.asm.pop(register));
     }
     e.asm.ret();
-    if accesses {
+    if may_miss {
         e.asm.bind(out);
         e.asm.store32(at(Register::RDX, field(offset_of!(Context, left))), Register::R10D);
         let how = at(Register::RDX, field(offset_of!(Context, end)));

@@ -122,14 +122,6 @@ pub unsafe extern "sysv64" fn access(user: *mut c_void, access: *mut Accessing) 
     for lane in (0..16).filter(|lane| access.lanes >> lane & 1 != 0) {
         let address = u64::from(access.low[lane]) | u64::from(access.high[lane]) << 32;
         let va = access.base.wrapping_add(address);
-        if access.kind == Accessing::STORE_LDS {
-            for word in 0..access.words {
-                let at = (va as u32).wrapping_add(access.place(word)) as usize;
-                let value = access.result[word as usize][lane].to_le_bytes();
-                rig.lds[at..at + 4].copy_from_slice(&value);
-            }
-            continue;
-        }
         let bytes = if access.narrow == 0 { 4 * u64::from(access.words) } else { access.narrow.into() };
         if va % PAGE + bytes > PAGE {
             return 0;
@@ -324,16 +316,21 @@ fn row(operand: Operand) -> usize {
     }
 }
 
+/// Rounds of a loop, at most.
+const ROUNDS: u32 = 1000;
+
 /// What a program does, one instruction after the other, and the loop if it ends with a branch: the
 /// number of the one that could not be done.
 pub fn model(insts: &[Inst], state: &mut State, lds: &mut [u8], pages: &Pages, from: usize) -> Result<(), usize> {
-    let (mut index, mut scc) = (from, false);
+    let (mut index, mut scc, mut rounds) = (from, false, 0);
     while let Some(inst) = insts.get(index) {
         match inst.op {
             Op::SSubU32 => state.scalars[20] = state.scalars[20].wrapping_sub(1),
             Op::SCmpLgU32 => scc = state.scalars[20] != 0 && inst.src[1] == Operand::Int(0),
+            // A broken region may leave a number of rounds that does not end.
+            Op::SCbranchScc1 if scc && rounds == ROUNDS => return Err(index),
             Op::SCbranchScc1 if scc => {
-                index = 0;
+                (index, rounds) = (0, rounds + 1);
                 continue;
             }
             Op::SCbranchScc1 => {}

@@ -96,19 +96,35 @@ unsafe fn store_line<S: Simd>(step: &Step, cx: &mut Cx, va: u64, local: *mut u8,
 /// Prefetches the step's likely next access.
 #[inline(always)]
 fn expect(step: &Step, cx: &mut Cx, va: u64, len: usize, write: bool) {
-    if let Some(stride) = stride(step, va) {
+    // The processor itself sees a stride that stays within a page.
+    if let Some(stride) = stride(step, cx, va).filter(|stride| is_far(*stride)) {
         ask_for(cx, va.wrapping_add(stride), len, write);
     }
 }
 
-/// How far the step's next access is likely to be, if the last three have one stride. The processor
-/// itself sees a stride that stays within a page.
+/// Prefetches the step's likely next access of lanes that lie anyhow, if it goes on within pages
+/// into other lines. The processor does not see as many strides as there are lanes.
 #[inline(always)]
-fn stride(step: &Step, va: u64) -> Option<u64> {
-    let (last, stride) = step.last.get();
-    let now = va.wrapping_sub(last);
-    step.last.set((va, now));
-    (now == stride && now.wrapping_add(PAGE) > 2 * PAGE).then_some(now)
+fn expect_lanes(step: &Step, cx: &mut Cx, va: u64, pointers: &[*mut u8]) {
+    if let Some(stride) = stride(step, cx, va).filter(|stride| !is_far(*stride)) {
+        if va.wrapping_add(stride) / 64 != va / 64 {
+            for pointer in pointers {
+                raw::prefetch_lines(pointer.wrapping_add(stride as usize), 1, false);
+            }
+        }
+    }
+}
+
+/// How far the wave's next access by this step is likely to be.
+#[inline(always)]
+fn stride(step: &Step, cx: &mut Cx, va: u64) -> Option<u64> {
+    let number = std::ptr::from_ref(step).addr() / size_of::<Step>();
+    cx.cache.stride(number, cx.wave.index, va)
+}
+
+/// Whether a stride leads to another page.
+fn is_far(stride: u64) -> bool {
+    stride.wrapping_add(PAGE) > 2 * PAGE
 }
 
 /// Prefetches whole lines.
@@ -194,6 +210,9 @@ pub(super) unsafe fn load_from<S: Simd, const N: usize, const FLAT: bool>(
             Shape::Anyhow => {
                 let mut pointers = [std::ptr::null_mut(); 64];
                 let count = addresses.pointers(step, cx, exec, 4 * N as u64, (FLAT, false), &mut pointers);
+                if let Some(count) = count {
+                    expect_lanes(step, cx, addresses.va(first), &pointers[..count]);
+                }
                 if exec != cx.all || count.is_none() {
                     data.cast::<[[u32; N]; 64]>().write([[0; N]; 64]);
                 }
@@ -285,7 +304,7 @@ unsafe fn load_into_rows<const N: usize>(step: &Step, cx: &mut Cx, addresses: &A
     // SAFETY: spans of the world while the gate is open, and the step's rows; the processor has
     // AVX-512.
     unsafe { raw::load_rows(cx.row_mut(step.dst), lines.get(..count)?, N).ok()? };
-    if let Some(stride) = stride(step, addresses.va(0)) {
+    if let Some(stride) = stride(step, cx, addresses.va(0)).filter(|stride| pieces.len() > 4 || is_far(*stride)) {
         for &(va, len) in pieces {
             ask_for(cx, va.wrapping_add(stride), len, false);
         }
@@ -301,13 +320,17 @@ unsafe fn load_runs<S: Simd, const N: usize>(
     (addresses, run): (&Addresses, usize),
     data: *mut [u32; N],
 ) -> Option<()> {
-    let stride = stride(step, addresses.va(0));
+    let stride = stride(step, cx, addresses.va(0));
     for first in (0..8 * vectors(cx.all)).step_by(run) {
         let va = addresses.run(first, run, 4 * N)?;
         // SAFETY: the caller's: there is room for all lanes.
         unsafe { transfer::<S>(cx, va, data.add(first).cast(), 4 * N * run, false)? };
         if let Some(stride) = stride {
-            ask_for(cx, va.wrapping_add(stride), 4 * N * run, false);
+            let next = va.wrapping_add(stride);
+            // A part of a line goes on into the next one, or not.
+            if 4 * N * run >= 64 || next / 64 != va / 64 {
+                ask_for(cx, next & !63, (4 * N * run).max(64), false);
+            }
         }
     }
     Some(())
