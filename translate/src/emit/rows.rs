@@ -4,9 +4,8 @@
 //! Before each instruction the rows that it reads and writes come to registers
 //! ([`Emit::prepare`]). If there are too few, the rows go whose next reads are farthest away.
 //! Changed rows count as nearer, because they have to be stored: in the context, with all lanes.
-//! When the strip ends, the active lanes go to the wave's rows. Wide strips store them there at
-//! once, if no load of theirs may miss any more. Registers without a row are the instruction's
-//! temporaries.
+//! When the strip ends, the active lanes go to the wave's rows. They go there at once if no load of
+//! the strip may miss any more. Registers without a row are the instruction's temporaries.
 //!
 //! A loop whose strips do all rounds begins each round with the same rows in the same registers:
 //! *fixed* ones ([`Emit::begin_strip`], [`Emit::end_round`]). Others that one round hands to the
@@ -366,7 +365,7 @@ impl Emit {
     fn spill(&mut self, row: u16, value: Register) {
         if self.held.item >= self.home_from {
             self.held.spilled.retain(|other| *other != row);
-            self.masked(EXEC, Instruction::with2(width::STORE.of(self.width), self.row(row), value));
+            self.store_home(row, value);
             return;
         }
         let to = self.slot(row);
@@ -374,6 +373,30 @@ impl Emit {
         if !self.held.spilled.contains(&row) {
             self.held.spilled.push(row);
         }
+    }
+
+    /// Stores the active lanes in the wave's row, without a temporary.
+    fn store_home(&mut self, row: u16, value: Register) {
+        let (place, code) = (self.row(row), width::STORE.of(self.width));
+        if self.width.is_wide() {
+            self.masked(EXEC, Instruction::with2(code, place, value));
+            return;
+        }
+        // Stores of some lanes are slow on some processors.
+        let partly = self.asm.label();
+        self.unless_all(partly);
+        self.asm.add(Instruction::with2(code, place, value));
+        self.lies_behind(partly, move |e| {
+            let exec = e.exec_vector();
+            e.asm.add(Instruction::with3(Code::VEX_Vmaskmovps_m256_ymm_ymm, place, exec, value));
+        });
+    }
+
+    /// Jumps unless all lanes of a narrow strip are active.
+    fn unless_all(&mut self, partly: Label) {
+        let exec = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
+        self.asm.add(Instruction::with2(Code::Cmp_rm8_imm8, exec, 0xffu32));
+        self.asm.jump_if(When::NotZero, partly);
     }
 
     fn load_row(&mut self, row: u16, register: usize) {
@@ -578,9 +601,7 @@ impl Emit {
     /// Stores the active lanes of narrow rows: without a look at the old ones if all are active.
     fn store_narrow(&mut self, rows: Vec<(u16, Src)>) {
         let partly = self.asm.label();
-        let exec = Emit::mask_place(MaskPlace::Scalar(Operand::EXEC));
-        self.asm.add(Instruction::with2(Code::Cmp_rm8_imm8, exec, 0xffu32));
-        self.asm.jump_if(When::NotZero, partly);
+        self.unless_all(partly);
         for (row, value) in &rows {
             self.begin();
             let value = self.reg(*value);

@@ -233,7 +233,7 @@ pub(super) fn strips(
     let is_certain = !looped && !ahead.are_others && restored.len() >= KEPT_DEAR && !is_unlooked;
     let looks = is_certain && accesses || segment.hoists && !is_unlooked;
     let may_miss = accesses || looks;
-    if !looped && host.width.is_wide() {
+    if !looped {
         let last = segment.lanes().enumerate().filter(|(_, lanes)| matches!(lanes, Lanes::Access(_))).last();
         e.spills_home_from(if is_certain { 0 } else { last.map_or(0, |(number, _)| number + 1) });
     }
