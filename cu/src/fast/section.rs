@@ -31,6 +31,9 @@ const KEPT: usize = 16;
 /// Where a section begins: the address, and the number of blocks decoded until then.
 type Begin = (u64, u64);
 
+/// No code has been decoded as often as that.
+const NOWHERE: Begin = (0, u64::MAX);
+
 /// Sections, each with its begin.
 pub(super) struct Sections {
     kept: Vec<(Begin, Walk)>,
@@ -44,8 +47,7 @@ pub(super) struct Sections {
 impl Sections {
     pub(super) fn new() -> Sections {
         vkfd_lint::live::prepare();
-        // No code has been decoded as often as that.
-        let kept = (0..KEPT).map(|_| ((0, u64::MAX), Walk::new())).collect();
+        let kept = (0..KEPT).map(|_| (NOWHERE, Walk::new())).collect();
         Sections { kept, oldest: 0, latest: 0, begins: Vec::with_capacity(PIECES) }
     }
 
@@ -57,8 +59,9 @@ impl Sections {
             self.latest = self.kept.iter().position(|kept| kept.0 == begin).unwrap_or_else(|| {
                 let place = self.oldest;
                 if let Some((key, walk)) = self.kept.get_mut(place) {
-                    *key = begin;
-                    walk.read(world, Layout::of(wave, Grain::Whole), wave.pc, &mut self.begins);
+                    let layout = Layout::of(wave, Grain::Whole);
+                    let is_whole = walk.read(world, layout, wave.pc, &mut self.begins);
+                    *key = if is_whole { begin } else { NOWHERE };
                 }
                 self.oldest = (place + 1) % KEPT;
                 place

@@ -158,6 +158,19 @@ fn a_change_of_addresses_counts() {
 }
 
 #[test]
+fn a_walk_over_code_ends_when_the_gate_is_wanted_and_is_done_again() {
+    // s_branch to the next instruction, nine times
+    let (mut world, launch) = launch(&[&READ, &[0xbf82_0000; 9], &[END]]);
+    let group = launch.workgroup(0, vec![0; 4], Place::default());
+    let mut engine = Engine::new(Target::Gfx900);
+    let mut section = |world: &mut Flat| launch::Engine::section(&mut engine, &group.waves()[0], world);
+    world.is_wanted = true;
+    assert_eq!(section(&mut world), Section::UNKNOWN);
+    world.is_wanted = false;
+    assert_eq!(section(&mut world), Section::READS_LDS);
+}
+
+#[test]
 fn a_section_has_the_accesses_up_to_the_next_barriers() {
     const NONE: Section = Section::NONE;
     // All addresses are 0.

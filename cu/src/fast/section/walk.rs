@@ -21,6 +21,9 @@ pub(super) const PIECES: usize = 32;
 const BLOCKS: usize = 128;
 const ACCESSES: usize = 48;
 
+/// A walk that has read so many blocks was stopped.
+const STOPPED: usize = usize::MAX;
+
 /// Accesses of LDS by a row of addresses.
 #[derive(Clone, Copy)]
 struct Access {
@@ -67,10 +70,17 @@ impl Walk {
         Walk { pieces: Few::new(), accesses: Few::new(), rows: Few::new() }
     }
 
-    /// Walks from `pc` on. `begins` has room for [`PIECES`], so that nothing is allocated.
+    /// Walks from `pc` on, unless somebody wants the gate: whether it came to the end. `begins` has
+    /// room for [`PIECES`], so that nothing is allocated.
     #[cold]
     #[inline(never)]
-    pub(super) fn read(&mut self, world: &mut dyn World, layout: Layout, pc: u64, begins: &mut Vec<(u64, Known)>) {
+    pub(super) fn read(
+        &mut self,
+        world: &mut dyn World,
+        layout: Layout,
+        pc: u64,
+        begins: &mut Vec<(u64, Known)>,
+    ) -> bool {
         self.pieces.clear();
         self.accesses.clear();
         self.rows.clear();
@@ -89,6 +99,7 @@ impl Walk {
             let all = self.accesses.iter().enumerate().filter(|(_, other)| meets(other));
             self.accesses[at].meets = all.fold(0, |all, (number, _)| all | 1 << number);
         }
+        blocks != STOPPED
     }
 
     fn piece(
@@ -101,10 +112,13 @@ impl Walk {
         let first = self.accesses.len() as u8;
         let mut section = Section::NONE;
         let end = loop {
-            *blocks += 1;
-            if *blocks > BLOCKS {
+            if world.wanted() {
+                *blocks = STOPPED;
+            }
+            if *blocks >= BLOCKS {
                 break End::Unknown;
             }
+            *blocks += 1;
             let Ok(code) = Code::fetch(world, layout, at) else { break End::Unknown };
             let before = code.insts.iter().take(code.insts.len().saturating_sub(1));
             for inst in before {
