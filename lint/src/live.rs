@@ -144,7 +144,7 @@ impl Flight {
     /// One with room for so many operations.
     #[must_use]
     pub fn new(room: usize) -> Flight {
-        prepare();
+        Target::ALL.into_iter().for_each(prepare);
         // FLAT counts on two counters.
         Flight(State::fixed(2 * room))
     }
@@ -206,7 +206,7 @@ pub struct Live(State);
 
 impl Default for Live {
     fn default() -> Live {
-        prepare();
+        Target::ALL.into_iter().for_each(prepare);
         Live(State::fixed(ROOM))
     }
 }

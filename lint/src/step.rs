@@ -7,7 +7,7 @@
 //! Limits: addresses of images beyond the first register are not seen, nor are registers that a
 //! relative index chooses. Both make the checks miss findings, and never make one up.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use vkfd_isa::{
     encodings, Encoding, Extension, Field, FieldKind, Format, Inst, Op, Operand, SdwaSelect, SdwaUnused, Target,
@@ -89,11 +89,16 @@ struct Widths {
 /// One of a lane mask, whose size is that of the wave.
 const MASK: u8 = u8::MAX;
 
-static WIDTHS: LazyLock<[Vec<Widths>; Target::ALL.len()]> = LazyLock::new(|| Target::ALL.map(widths));
+static WIDTHS: [OnceLock<Vec<Widths>>; Target::ALL.len()] = [const { OnceLock::new() }; Target::ALL.len()];
 
-/// Makes the tables of instructions. From then on to look at one allocates nothing.
-pub fn prepare() {
-    LazyLock::force(&WIDTHS);
+/// The table of a target's instructions, which takes about a millisecond the first time.
+fn table(target: Target) -> &'static [Widths] {
+    WIDTHS[target as usize].get_or_init(|| widths(target))
+}
+
+/// Makes a target's table of instructions. From then on to look at one allocates nothing.
+pub fn prepare(target: Target) {
+    table(target);
 }
 
 fn widths(target: Target) -> Vec<Widths> {
@@ -138,7 +143,7 @@ fn of(target: Target, encoding: &Encoding) -> Widths {
 /// The instruction at `offset`. `mask`: the registers of a lane mask.
 pub(crate) fn step(target: Target, mask: u8, offset: u32, words: &[u32], inst: &Inst) -> Step {
     let none = Widths::default();
-    let widths = WIDTHS[target as usize].get(usize::from(inst.entry)).unwrap_or(&none);
+    let widths = table(target).get(usize::from(inst.entry)).unwrap_or(&none);
     let mut class = widths.class;
     let memory = &inst.memory;
     if memory.gds {

@@ -34,7 +34,7 @@ use crate::assembler::{at, Assembler, Label, Pool, When};
 use crate::stubs::Host;
 use crate::width::{self, Both, Width};
 pub(crate) use abreast::SECOND;
-pub(crate) use apart::Reach;
+pub(crate) use apart::Addresses;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 pub(crate) use needs::{Learned, Needs};
 use rows::Held;

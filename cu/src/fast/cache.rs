@@ -38,6 +38,11 @@ const WAVES: usize = 4;
 /// Accesses of handlers, each of one wave of a work-group, whose distances are kept.
 const STRIDES: usize = 256;
 
+/// Whether a stride leads to another page.
+pub(super) fn is_far(stride: u64) -> bool {
+    stride.wrapping_add(PAGE) > 2 * PAGE
+}
+
 /// Where an access was the last time, and how far from the time before.
 #[derive(Clone, Copy)]
 struct Last {
@@ -139,10 +144,9 @@ impl Cache {
         }
     }
 
-    /// How far a handler's access, by its number and that of a group's wave, is likely to go on.
+    /// How far a handler's access of a wave, by its number, is likely to go on.
     #[inline(always)]
-    pub(super) fn stride(&mut self, access: usize, wave: u16, va: u64) -> Option<u64> {
-        let access = access + 61 * usize::from(wave);
+    pub(super) fn stride(&mut self, access: usize, va: u64) -> Option<u64> {
         self.strides[access % STRIDES].go_on(access, va)
     }
 

@@ -414,7 +414,7 @@ impl Engine {
         let mut engine = Engine {
             blocks,
             cache: Cache::new(),
-            sections: Sections::new(),
+            sections: Sections::new(target),
             opening: None,
             plain: false,
             #[cfg(debug_assertions)]

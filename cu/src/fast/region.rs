@@ -15,7 +15,7 @@
 //! instructions. It compares all registers, counts what differs, and goes on with the reference's.
 
 use super::block::Block;
-use super::cache::PAGE;
+use super::cache::{is_far, PAGE};
 use super::layout::Layout;
 use super::memory::load_across;
 use super::native::{Accesses, Check, Native, Translation};
@@ -344,9 +344,7 @@ fn page(cx: &mut Cx, access: &mut Accessing) -> Option<()> {
     let past = write && access.past != 0 && cx.cache.streams() && cx.cache.is_fresh(page);
     let tag = Accessing::tag(page, flat, write) | if past { Accessing::PAST } else { 0 };
     (access.page, access.host) = (tag, host);
-    if let Some(stride) =
-        cx.cache.site(access.site, cx.wave.index, va).filter(|stride| stride.wrapping_add(PAGE) > 2 * PAGE)
-    {
+    if let Some(stride) = cx.cache.site(access.site, cx.wave.index, va).filter(|stride| is_far(*stride)) {
         let next = va.wrapping_add(stride);
         if let Some(host) = cx.cache.page(cx.world, next, write) {
             vkfd_raw::prefetch_lines(host, 4 * access.words as usize, write);

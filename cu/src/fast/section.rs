@@ -23,6 +23,7 @@ use crate::launch::Section;
 use crate::wave::Wave;
 use crate::world::World;
 use known::Known;
+use vkfd_isa::Target;
 use walk::{Walk, PIECES};
 
 /// Walks that are kept: a kernel has few barriers.
@@ -45,8 +46,8 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    pub(super) fn new() -> Sections {
-        vkfd_lint::live::prepare();
+    pub(super) fn new(target: Target) -> Sections {
+        vkfd_lint::live::prepare(target);
         let kept = (0..KEPT).map(|_| (NOWHERE, Walk::new())).collect();
         Sections { kept, oldest: 0, latest: 0, begins: Vec::with_capacity(PIECES) }
     }

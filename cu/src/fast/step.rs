@@ -321,6 +321,13 @@ impl<'a> Cx<'a> {
         cx
     }
 
+    /// A number of the wave's access by a step. Steps lie one behind the other, and each wave of a
+    /// group has accesses of its own. Others may have the same number.
+    #[inline(always)]
+    pub(super) fn access(&self, step: &Step) -> usize {
+        std::ptr::from_ref(step).addr() / size_of::<Step>() + 61 * usize::from(self.wave.index)
+    }
+
     /// After the wave was used as a whole: pointers into it, and what MODE says.
     pub(super) fn refresh(&mut self) {
         self.rows = self.wave.rows.as_mut_ptr().cast();

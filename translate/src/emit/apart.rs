@@ -7,7 +7,7 @@ use super::*;
 /// Addresses in LDS: their row, and the bytes from the first one that is reached behind them to the
 /// last one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct Addresses {
     pub(crate) row: u16,
     pub(crate) begin: u32,
     pub(crate) end: u32,
@@ -22,30 +22,37 @@ struct Span {
 impl Emit {
     /// Leaves unless all active lanes of these rows are in bounds, and the bytes of both lists lie
     /// apart.
-    pub(crate) fn look_ahead(&mut self, bounds: &[Reach], spans: Option<[&[Reach]; 2]>, lanes: u8, out: Label) {
+    pub(crate) fn look_ahead(&mut self, bounds: &[Addresses], spans: Option<[&[Addresses]; 2]>, lanes: u8, out: Label) {
         self.outside();
         self.begin();
         let spans = spans.map(|lists| lists.map(|list| (self.span(), list)));
         let before = self.taken;
-        let (head, next) = (self.asm.label(), self.asm.label());
-        self.asm.bind(head);
-        self.load_exec(next, false);
-        for reach in bounds {
-            self.bounds(reach.row, reach.end, out);
-            self.taken = before;
-        }
-        for (span, list) in spans.iter().flatten() {
-            for reach in *list {
-                self.widen(span, reach);
-                self.taken = before;
+        self.for_strips(lanes, |e| {
+            for addresses in bounds {
+                e.bounds(addresses.row, addresses.end, out);
+                e.taken = before;
             }
-        }
-        self.asm.bind(next);
-        self.advance(1, lanes, head);
-        self.go_back(lanes);
+            for (span, list) in spans.iter().flatten() {
+                for addresses in *list {
+                    e.widen(span, addresses);
+                    e.taken = before;
+                }
+            }
+        });
         if let Some([(one, _), (other, _)]) = &spans {
             self.need_apart(one, other, out);
         }
+    }
+
+    /// Does something for each strip with an active lane, and goes back to the first one.
+    pub(crate) fn for_strips(&mut self, lanes: u8, each: impl FnOnce(&mut Emit)) {
+        let (head, next) = (self.asm.label(), self.asm.label());
+        self.asm.bind(head);
+        self.load_exec(next, false);
+        each(self);
+        self.asm.bind(next);
+        self.advance(1, lanes, head);
+        self.go_back(lanes);
     }
 
     /// A span of nothing.
@@ -57,11 +64,12 @@ impl Emit {
     }
 
     /// Adds the bytes of the active lanes.
-    fn widen(&mut self, span: &Span, reach: &Reach) {
+    fn widen(&mut self, span: &Span, addresses: &Addresses) {
         let exec = if self.width.is_wide() { Mask::K(EXEC) } else { Mask::V(self.exec_vector()) };
         let place = self.temp();
-        for (op, to, offset) in [(width::MIN_U, span.least, reach.begin), (width::MAX_U, span.most, reach.end)] {
-            self.either(width::ADD, place, self.row_source(reach.row), Src::Const(offset));
+        for (op, to, offset) in [(width::MIN_U, span.least, addresses.begin), (width::MAX_U, span.most, addresses.end)]
+        {
+            self.either(width::ADD, place, self.row_source(addresses.row), Src::Const(offset));
             self.op_in(op, to, exec, Src::Reg(place));
         }
     }

@@ -126,30 +126,23 @@ impl Emit {
     /// Adds the active lanes' words to LDS, in the order of lanes, because they may be the same
     /// words. Those beyond its end are left out. `r8` and `r10` are free in a store's code.
     pub(crate) fn add_in_lds(&mut self, access: &Access) {
-        let lane = |mut place: MemoryOperand| {
-            (place.index, place.scale) = (Register::R12, 4);
-            place
-        };
-        let (addresses, words) = (lane(self.row(access.address)), lane(self.row(access.data[0])));
-        let (next, beyond, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        let (addresses, words) = (self.of_lane(access.address), self.of_lane(access.data[0]));
+        let done = self.asm.label();
         self.asm.load32(Register::R13D, context(offset_of!(Context, lds_bytes)));
         self.asm.add(Instruction::with2(Code::Sub_rm32_imm8, Register::R13D, 4));
         self.asm.jump_if(When::Below, done);
         self.asm.load64(Register::R8, context(offset_of!(Context, lds)));
-        self.asm.load32(Register::EBP, context(offset_of!(Context, active)));
-        self.asm.bind(next);
-        self.asm.add(Instruction::with2(Code::Bsf_r32_rm32, Register::R12D, Register::EBP));
-        self.asm.add(Instruction::with2(Code::Btr_rm32_r32, Register::EBP, Register::R12D));
-        self.asm.load32(Register::EAX, addresses);
-        self.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::EAX, access.offsets[0]));
-        self.asm.add(Instruction::with2(Code::Cmp_rm32_r32, Register::EAX, Register::R13D));
-        self.asm.jump_if(When::Above, beyond);
-        self.asm.load32(Register::R10D, words);
-        let word = MemoryOperand::with_base_index(Register::R8, Register::RAX);
-        self.asm.add(Instruction::with2(Code::Add_rm32_r32, word, Register::R10D));
-        self.asm.bind(beyond);
-        self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EBP, Register::EBP));
-        self.asm.jump_if(When::NotZero, next);
+        self.for_lanes(|e| {
+            let beyond = e.asm.label();
+            e.asm.load32(Register::EAX, addresses);
+            e.asm.add(Instruction::with2(Code::Add_rm32_imm32, Register::EAX, access.offsets[0]));
+            e.asm.add(Instruction::with2(Code::Cmp_rm32_r32, Register::EAX, Register::R13D));
+            e.asm.jump_if(When::Above, beyond);
+            e.asm.load32(Register::R10D, words);
+            let word = MemoryOperand::with_base_index(Register::R8, Register::RAX);
+            e.asm.add(Instruction::with2(Code::Add_rm32_r32, word, Register::R10D));
+            e.asm.bind(beyond);
+        });
         self.asm.bind(done);
     }
 
@@ -173,28 +166,36 @@ impl Emit {
     /// Stores all words of each active lane to LDS, within whose bounds they are, before those of
     /// the next one. `r10` and `r12` are free behind a store's look.
     fn store_in_lds(&mut self, access: &Access, rows: &[u16]) {
-        let lane = |mut place: MemoryOperand| {
-            (place.index, place.scale) = (Register::R12, 4);
-            place
-        };
-        let next = self.asm.label();
         self.asm.load64(Register::R13, context(offset_of!(Context, lds)));
+        self.for_lanes(|e| {
+            e.asm.load32(Register::EAX, e.of_lane(access.address));
+            for (number, row) in rows.iter().enumerate() {
+                let (part, word) = (number / usize::from(access.words), number % usize::from(access.words));
+                let offset = i64::from(access.offsets[part]) + 4 * word as i64;
+                e.asm.load32(Register::R10D, e.of_lane(*row));
+                let place = MemoryOperand::with_base_index_scale_displ_size(Register::R13, Register::RAX, 1, offset, 1);
+                e.asm.store32(place, Register::R10D);
+            }
+        });
+    }
+
+    /// Does something for each active lane, whose number is in `r12`. `ebp` has the others.
+    fn for_lanes(&mut self, each: impl FnOnce(&mut Emit)) {
+        let next = self.asm.label();
         self.asm.load32(Register::EBP, context(offset_of!(Context, active)));
         self.asm.bind(next);
         self.asm.add(Instruction::with2(Code::Bsf_r32_rm32, Register::R12D, Register::EBP));
         self.asm.add(Instruction::with2(Code::Btr_rm32_r32, Register::EBP, Register::R12D));
-        let addresses = lane(self.row(access.address));
-        self.asm.load32(Register::EAX, addresses);
-        for (number, row) in rows.iter().enumerate() {
-            let (part, word) = (number / usize::from(access.words), number % usize::from(access.words));
-            let offset = i64::from(access.offsets[part]) + 4 * word as i64;
-            let words = lane(self.row(*row));
-            self.asm.load32(Register::R10D, words);
-            let place = MemoryOperand::with_base_index_scale_displ_size(Register::R13, Register::RAX, 1, offset, 1);
-            self.asm.store32(place, Register::R10D);
-        }
+        each(self);
         self.asm.add(Instruction::with2(Code::Test_rm32_r32, Register::EBP, Register::EBP));
         self.asm.jump_if(When::NotZero, next);
+    }
+
+    /// A row's word of the lane in `r12`.
+    fn of_lane(&self, row: u16) -> MemoryOperand {
+        let mut place = self.row(row);
+        (place.index, place.scale) = (Register::R12, 4);
+        place
     }
 
     /// Has the engine store the words of each active lane to memory.

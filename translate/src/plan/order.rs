@@ -163,8 +163,7 @@ impl Seen {
 
     /// Whether a load may come before the stores so far, if these are to other bytes.
     fn lets_by(&self, access: &Access) -> bool {
-        let stays = self.may_miss || access.rows().any(|row| self.stored_rows.contains(&row));
-        !stays
+        !self.stays(access.rows())
             && match access.space {
                 Space::Lds => self.may_cross && !self.rows.contains(&access.address),
                 Space::Global => true,
@@ -175,8 +174,12 @@ impl Seen {
     /// Whether a vector instruction, which reads these registers, would see the tail's scalar
     /// instructions, or a store would see what it writes.
     fn is_seen(&self, read: u128, vector: &Vector) -> bool {
-        let stays = self.may_miss || vector.rows().any(|row| self.stored_rows.contains(&row));
-        self.stored && stays || self.sees_tail(read)
+        self.stored && self.stays(vector.rows()) || self.sees_tail(read)
+    }
+
+    /// Whether something that writes these rows may not come before the stores so far.
+    fn stays(&self, mut rows: impl Iterator<Item = u16>) -> bool {
+        self.may_miss || rows.any(|row| self.stored_rows.contains(&row))
     }
 
     fn sees_tail(&self, read: u128) -> bool {

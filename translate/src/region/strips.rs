@@ -2,12 +2,12 @@
 //! The strips of a segment: which rows have host registers, and the loops of strips and rounds. A
 //! strip does all rounds before the next one begins, but for those that go abreast.
 
-use super::round::{self, base, body};
+use super::round::{base, body, Reach};
 use super::slice::{self, Places};
 use super::{abreast, field};
 use crate::assembler::{at, Constants, Label, When};
 use crate::context::{end, Context};
-use crate::emit::{Emit, Needs, Plan, Reach};
+use crate::emit::{Addresses, Emit, Needs, Plan};
 use crate::ops::How;
 use crate::plan::{masks_needed, needed, Access, Lanes, Needed, Rounds, Rows, Segment, Source, Vector};
 use crate::stubs::Host;
@@ -59,23 +59,19 @@ const KEPT: [Register; 4] = [Register::RBX, Register::RBP, Register::R12, Regist
 
 /// Leaves unless all active lanes' words in LDS are aligned, before a strip is done.
 fn aligned(e: &mut Emit, access: &Access, lanes: u8, out: Label) {
-    let (head, next) = (e.asm.label(), e.asm.label());
-    e.asm.bind(head);
-    e.load_exec(next, false);
-    e.begin();
-    e.need_aligned(access.address, access.offsets[0], out);
-    e.asm.bind(next);
-    e.advance(1, lanes, head);
-    e.go_back(lanes);
+    e.for_strips(lanes, |e| {
+        e.begin();
+        e.need_aligned(access.address, access.offsets[0], out);
+    });
 }
 
 /// Rows of addresses in LDS that are the same all over a segment.
 #[derive(Default)]
 struct Ahead {
     /// Those of all accesses.
-    bounds: Vec<Reach>,
+    bounds: Vec<Addresses>,
     /// Those of loads that come behind a store, and those of such stores.
-    crossing: [Vec<Reach>; 2],
+    crossing: [Vec<Addresses>; 2],
     /// There are other loads.
     are_others: bool,
 }
@@ -111,11 +107,11 @@ impl Ahead {
     }
 }
 
-fn add(all: &mut Vec<Reach>, access: &Access) {
+fn add(all: &mut Vec<Addresses>, access: &Access) {
     let (row, begin, end) = (access.address, access.begin(), access.end());
-    match all.iter_mut().find(|reach| reach.row == row) {
-        Some(reach) => (reach.begin, reach.end) = (reach.begin.min(begin), reach.end.max(end)),
-        None => all.push(Reach { row, begin, end }),
+    match all.iter_mut().find(|known| known.row == row) {
+        Some(known) => (known.begin, known.end) = (known.begin.min(begin), known.end.max(end)),
+        None => all.push(Addresses { row, begin, end }),
     }
 }
 
@@ -277,7 +273,7 @@ pub(super) fn strips(
         // Strips do not go as far as the slice.
         e.asm.add(Instruction::with2(Code::Mov_r32_imm32, Register::R10D, 1u32));
     }
-    let mut reach = round::Reach::of(segment);
+    let mut reach = Reach::of(segment);
     let is_guessed = sabotage.has(Switch::GuessedShape);
     if accesses {
         e.begin_accesses(out);

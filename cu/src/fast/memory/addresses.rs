@@ -165,9 +165,7 @@ impl Addresses {
         (flat, write): (bool, bool),
         out: &mut [*mut u8; 64],
     ) -> Option<usize> {
-        // The step's number among all: steps lie one behind the other. Each wave of a group has
-        // pages of its own.
-        let access = (&raw const *step).addr() / size_of::<Step>() + 7 * usize::from(cx.wave.index);
+        let access = cx.access(step);
         let mut stays = false;
         // All lanes in one page: one translation. Or each in the page of the last time.
         if exec == cx.all {

@@ -10,7 +10,7 @@ use super::addresses::{ends, Addresses, NO_BASE};
 use super::shape::Shape;
 use super::{aperture, are_apart, both, Words};
 use crate::fast::builder::Builder;
-use crate::fast::cache::PAGE;
+use crate::fast::cache::{is_far, PAGE};
 use crate::fast::operation::vectors;
 use crate::fast::simd::Simd;
 use crate::fast::step::{Cx, Flow, Place, Run, Source, Step, ROW};
@@ -118,13 +118,8 @@ fn expect_lanes(step: &Step, cx: &mut Cx, va: u64, pointers: &[*mut u8]) {
 /// How far the wave's next access by this step is likely to be.
 #[inline(always)]
 fn stride(step: &Step, cx: &mut Cx, va: u64) -> Option<u64> {
-    let number = std::ptr::from_ref(step).addr() / size_of::<Step>();
-    cx.cache.stride(number, cx.wave.index, va)
-}
-
-/// Whether a stride leads to another page.
-fn is_far(stride: u64) -> bool {
-    stride.wrapping_add(PAGE) > 2 * PAGE
+    let access = cx.access(step);
+    cx.cache.stride(access, va)
 }
 
 /// Prefetches whole lines.

@@ -346,9 +346,7 @@ fn accesses(inst: &Inst) -> Section {
         Format::Ds => match inst.op {
             Op::DsNop | Op::DsSwizzleB32 | Op::DsPermuteB32 | Op::DsBpermuteB32 => Section::NONE,
             _ if inst.memory.gds => Section::UNKNOWN,
-            op if ds_two(op).is_some() && name.starts_with("ds_read") => LDS[0],
-            op if ds_two(op).is_some() && name.starts_with("ds_write") => LDS[1],
-            op => ds_kind(op).and_then(|kind| moves(kind, LDS)).unwrap_or(LDS[0].and(LDS[1])),
+            _ => local(inst).map_or(LDS[0].and(LDS[1]), |(writes, ..)| LDS[usize::from(writes)]),
         },
         Format::Scratch => by_lane(OWN),
         Format::Flat => by_lane(BOTH),
