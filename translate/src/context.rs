@@ -151,6 +151,9 @@ pub struct Context {
     pub(crate) slots: [Slot; SLOTS],
     /// The slot that an access has used last.
     pub(crate) latest: [Slot; FORESEEN],
+    /// The place in its page of the scalar load whose look others share, and on the host.
+    pub(crate) shared_place: u64,
+    pub(crate) shared_host: *const u8,
     /// What the tags of the present have.
     pub(crate) stamp: u64,
     pub(crate) known: [Known; KNOWN],
@@ -230,6 +233,8 @@ impl Context {
             spilled_rows: [[0; STRIP]; KEPT_ROWS],
             slots: [NO_PAGE; SLOTS],
             latest: [NO_PAGE; FORESEEN],
+            shared_place: 0,
+            shared_host: std::ptr::null(),
             stamp: FIRST_TIME,
             known: [Known::default(); KNOWN],
             lasts: [[0; 8]; FORESEEN],

@@ -193,6 +193,7 @@ pub fn translate<'a>(
     };
     let pass = |sequence: &mut plan::Sequence| {
         sequence.number();
+        sequence.share_loads(registers.mask_words());
         if past {
             sequence.let_past();
         }

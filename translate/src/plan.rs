@@ -19,6 +19,7 @@ mod order;
 mod pairs;
 mod part;
 mod sequence;
+mod shared;
 
 use crate::mode::Arithmetic;
 use crate::ops::{self, How, Needs};
@@ -33,6 +34,7 @@ use pairs::{behind, double_constant, half_constant, halves, high_source};
 pub(crate) use part::{Chosen, Part, Parts, Placed};
 pub use sequence::Accesses;
 pub(crate) use sequence::{looped, straight, Builder, Sequence};
+pub(crate) use shared::Share;
 use smallvec::{smallvec, SmallVec};
 use std::ops::Range;
 use vkfd_isa::{Extension, Format, Inst, Op, Operand};
@@ -72,6 +74,7 @@ pub(crate) struct Load {
     pub(crate) imm: i32,
     pub(crate) words: u8,
     pub(crate) dst: u8,
+    pub(crate) share: Share,
 }
 
 /// An instruction of a region.
@@ -286,6 +289,7 @@ impl Load {
             imm: inst.memory.offset,
             words,
             dst: registers.scalar(inst.dst, words).ok_or(Why::Form)?,
+            share: Share::Alone,
         })
     }
 

@@ -200,7 +200,7 @@ fn scalar_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
             (state.scalars[base], state.scalars[base + 1]) = (va as u32, (va >> 32) as u32);
         }
         state.scalars[8] = numbers.below(2 * PAGE) as u32;
-        let loads = (0..1 + numbers.below(3)).map(|_| {
+        let loads = (0..1 + numbers.below(5)).map(|_| {
             let (op, words) = SCALAR[numbers.below(SCALAR.len() as u64) as usize];
             // Some load the other base.
             let dst = if numbers.below(6) == 0 && words < 4 { 6 } else { 16 + 4 * numbers.below(4) as u8 };
@@ -208,7 +208,9 @@ fn scalar_differences(count: u64, sabotage: Switches) -> (u64, [u64; 2]) {
             inst.memory.base = Operand::Scalar([4, 6][numbers.below(2) as usize]);
             let has_offset = numbers.below(3) == 0;
             inst.memory.soffset = if has_offset { Operand::Scalar(8) } else { Operand::None };
-            inst.memory.offset = numbers.below(512) as i32 - 128;
+            let offset = numbers.below(512) as i32 - 128;
+            // Whole words away from one another, they share a look for their page.
+            inst.memory.offset = if numbers.below(3) == 0 { offset } else { offset & !3 };
             inst
         });
         let loads: Vec<Inst> = loads.collect();

@@ -4,7 +4,8 @@
 //! Mechanism: a [`walk`] over all ways from an address on, as far as a barrier or the program's
 //! end, is kept until the engine decodes anything anew. Each wave asks it with its own registers.
 //! They decide branches whose SCC is a comparison of numbers that the code leads back to them: a
-//! loop counts and compares before its last branch. They also say which bytes of LDS are read and
+//! loop counts and compares before its last branch. They decide branches by EXEC, if it is a mask
+//! of that time or lanes that were compared since. They also say which bytes of LDS are read and
 //! which are written, if the code leads the addresses back to them. Products of matrices read one
 //! half of LDS and fill the other one.
 //!
@@ -15,6 +16,8 @@
 //! Limits: a buffer instruction that accesses scratch counts as one that accesses memory.
 
 mod known;
+mod mask;
+mod number;
 mod walk;
 
 use super::layout::{Grain, Layout};
@@ -24,7 +27,7 @@ use crate::wave::Wave;
 use crate::world::World;
 use known::Known;
 use vkfd_isa::Target;
-use walk::{Walk, PIECES};
+use walk::{Walk, MOST_PIECES};
 
 /// Walks that are kept: a kernel has few barriers.
 const KEPT: usize = 16;
@@ -49,7 +52,7 @@ impl Sections {
     pub(super) fn new(target: Target) -> Sections {
         vkfd_lint::live::prepare(target);
         let kept = (0..KEPT).map(|_| (NOWHERE, Walk::new())).collect();
-        Sections { kept, oldest: 0, latest: 0, begins: Vec::with_capacity(PIECES) }
+        Sections { kept, oldest: 0, latest: 0, begins: Vec::with_capacity(MOST_PIECES) }
     }
 
     /// What a wave may access before its next barrier. The gate is open. Allocates nothing. As long

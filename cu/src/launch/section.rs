@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The code between a barrier and the next ones, by the accesses in it.
 //!
-//! Waves of a group may read none of the bytes of LDS that they write, and only read memory or only
-//! write it. Then none of them sees how far another one is. [`super::Workgroup`] lets such waves
-//! run to their next barrier one after the other.
+//! Waves of a group may read none of the bytes of LDS that others write, and only read memory or
+//! only write it. Then none of them sees how far another one is. [`super::Workgroup`] lets such
+//! waves run to their next barrier one after the other.
 
 /// Bytes of LDS, from the first one to behind the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,19 @@ impl Section {
         }
     }
 
-    /// Whether a wave may see how far others are: one reads and one writes the same.
+    /// Whether one of two waves may see how far the other one is: it reads what the other writes.
+    #[must_use]
+    pub const fn meets(self, other: Section) -> bool {
+        self.sees(other) || other.sees(self)
+    }
+
+    const fn sees(self, other: Section) -> bool {
+        self.reads_memory && other.writes_memory || self.read.meets(other.written)
+    }
+
+    /// Whether waves that all have it may see how far others are.
     #[must_use]
     pub const fn shows_order(self) -> bool {
-        self.reads_memory && self.writes_memory || self.read.meets(self.written)
+        self.sees(self)
     }
 }

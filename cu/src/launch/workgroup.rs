@@ -260,8 +260,17 @@ impl Workgroup {
     /// Whether waves that leave a barrier may see how far others are, before their next one.
     fn shows_order<E: Engine, W: World>(&self, engine: &mut E, world: &mut W, gate: &Gate) -> bool {
         let ready = || self.waves.iter().zip(&self.progress).filter(|(_, progress)| progress.state == State::Ready);
-        let mut read = || ready().fold(Section::NONE, |all, (wave, _)| all.and(engine.section(wave, world)));
-        ready().nth(1).is_some() && (!gate.0 || read().shows_order())
+        if ready().nth(1).is_none() {
+            return false;
+        }
+        let mut before = Section::NONE;
+        !gate.0
+            || ready().any(|(wave, _)| {
+                let section = engine.section(wave, world);
+                let meets = section.meets(before);
+                before = before.and(section);
+                meets
+            })
     }
 
     fn turn<E: Engine, W: World>(&mut self, engine: &mut E, world: &mut W, budget: u32, gate: &mut Gate) -> Turn {

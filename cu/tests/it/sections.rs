@@ -18,6 +18,8 @@ const BARRIER: u32 = 0xbf8a_0000;
 const END: u32 = 0xbf81_0000;
 /// `s_waitcnt lgkmcnt(0)`
 const WAIT: u32 = 0xbf8c_c07f;
+/// `s_waitcnt 0`
+const WAIT_ALL: u32 = 0xbf8c_0000;
 /// `s_cbranch_scc0` and `s_cbranch_scc1` without their distance and with 1, `s_cbranch_vccz` to the
 /// next instruction, `s_branch` over one, `s_mov_b32 s2, 1`, `s_cmp_lg_u32 s0, 0`.
 const SCC0: u32 = 0xbf84_0000;
@@ -39,6 +41,18 @@ const PLACES: [u32; 4] = [0x2402_0082, 0x2a04_02ff, 0x100, 0x7e08_02c1];
 const SUM: u32 = 0x8002_8100;
 const PRODUCT: u32 = 0x9202_8100;
 const HALF: u32 = 0xbefe_0181;
+/// `s_mov_b64 vcc, 1`
+const VCC: u32 = 0xbeea_0181;
+/// `v_cmp_eq_u32 vcc, 0, v0`, `v_cmp_gt_u32 vcc, 64, v0`, and the first word of both with a
+/// literal.
+const FIRST: u32 = 0x7d94_0080;
+const BELOW_64: u32 = 0x7d98_00c0;
+const EQUAL: u32 = 0x7d94_00ff;
+const BELOW: u32 = 0x7d98_00ff;
+/// `s_and_saveexec_b64 s[4:5], vcc`, and `s_cbranch_execz` and `s_cbranch_execnz` without distance.
+const SAVE: u32 = 0xbe84_206a;
+const EXECZ: u32 = 0xbf88_0000;
+const EXECNZ: u32 = 0xbf89_0000;
 /// `ds_write_b32 v1, v0`
 const WRITE: [u32; 2] = [0xd81a_0000, 0x0000_0001];
 /// `ds_write_b32 v1, v4`
@@ -146,6 +160,18 @@ fn waves_that_read_one_half_of_lds_and_write_the_other_run_to_their_next_barrier
 }
 
 #[test]
+fn the_only_wave_that_goes_on_behind_a_barrier_does_so_at_once() {
+    let entered = |items: u32| {
+        let last: &[&[u32]] = &[&[BELOW, items, SAVE, EXECZ | 5], &LOAD, &[WAIT_ALL], &STORE, &[END]];
+        let (entered, _) = run(&[&[&PLACES, WRITE.as_slice(), &[WAIT, BARRIER]], last].concat(), Switches::NONE);
+        entered
+    };
+    assert_eq!(entered(64), 2 * 4, "once before and behind the barrier");
+    assert!(entered(65) > 2 * 4, "two waves load and store");
+    assert_eq!(entered(0), 2 * 4, "none does");
+}
+
+#[test]
 fn a_change_of_addresses_counts() {
     // Before the barrier the places that are written are in the other half.
     let flip = flip(0x800);
@@ -200,6 +226,18 @@ fn a_section_has_the_accesses_up_to_the_next_barriers() {
         ("the same of half of the lanes", &[&READ, &[HALF], &flip(0x300), &SPOIL, &[END]], half),
         ("the same, and then other lanes", &[&READ, &flip(0x300), &[HALF], &SPOIL, &[END]], half),
         ("a write behind v_mul_lo_u32", &[&READ, &[0xd285_0001, 0x0002_0301], &SPOIL, &[END]], half),
+        ("forty branches", &[&[VCCZ; 40], &READ, &STORE, &[END]], Section::READS_LDS.and(Section::WRITES_MEMORY)),
+        ("forty branches, and a write", &[&[VCCZ; 40], &READ, &SPOIL, &[END]], any_lds),
+        ("300 branches", &[&[VCCZ; 300], &READ, &[END]], Section::UNKNOWN),
+        // VCC is 0 here.
+        ("a write of no lane", &[&READ, &[SAVE, EXECZ | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("one of item 0", &[&READ, &[FIRST, SAVE, EXECZ | 2], &SPOIL, &[END]], lds),
+        ("one of items below 64", &[&READ, &[BELOW_64, SAVE, EXECZ | 2], &SPOIL, &[END]], lds),
+        ("one of item 1,000", &[&READ, &[EQUAL, 1000, SAVE, EXECZ | 2], &SPOIL, &[END]], Section::READS_LDS),
+        ("s_cbranch_execnz to it", &[&READ, &[EQUAL, 1000, SAVE, EXECNZ | 1, END], &SPOIL, &[END]], Section::READS_LDS),
+        ("the same of item 0", &[&READ, &[FIRST, SAVE, EXECNZ | 1, END], &SPOIL, &[END]], lds),
+        ("other lanes, and item 1,000", &[&READ, &[HALF, EQUAL, 1000, SAVE, EXECZ | 2], &SPOIL, &[END]], lds),
+        ("item 1,000, and VCC anew", &[&READ, &[EQUAL, 1000, VCC, SAVE, EXECZ | 2], &SPOIL, &[END]], lds),
         ("ds_add_u32", &[&[0xd800_0000, 1, END]], any_lds),
         ("ds_read2_b32", &[&[0xd86e_0100, 0x0600_0002, END]], Section::READS_LDS),
         ("ds_bpermute_b32", &[&[0xd87e_0000, 0x0300_0002, END]], NONE),
@@ -207,7 +245,10 @@ fn a_section_has_the_accesses_up_to_the_next_barriers() {
         ("a load, and a write to LDS", &[&LOAD, &SPOIL, &[END]], Section::READS_MEMORY.and(Section::WRITES_LDS)),
         ("flat_load_dword", &[&[0xdc50_0000, 0x0500_0001, END]], Section::READS_MEMORY.and(Section::READS_LDS)),
         ("global_atomic_add", &[&[0xdd08_8000, 0x0000_0301, END]], Section::UNKNOWN),
-        ("s_load_dword", &[&[0xc002_0100, 0, END]], Section::READS_MEMORY),
+        ("s_load_dword", &[&[0xc002_0100, 0, END]], NONE),
+        ("s_dcache_inv", &[&[0xc080_0000, 0, END]], Section::READS_MEMORY),
+        ("s_load_dword and a store", &[&[0xc002_0100, 0], &STORE, &[END]], Section::WRITES_MEMORY),
+        ("s_dcache_inv and a store", &[&[0xc080_0000, 0], &STORE, &[END]], memory),
         ("buffer_wbinvl1", &[&[0xe0fc_0000, 0, END]], NONE),
         ("s_setreg_imm32_b32", &[&[0xba00_0801, 0, END]], NONE),
         ("s_setpc_b64", &[&[0xbe80_1d00]], Section::UNKNOWN),

@@ -9,6 +9,7 @@ use super::{Lanes, Segment, Source, Vector};
 use crate::ops::How;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use vkfd_isa::Operand;
 
 /// Which results of a vector instruction are used: its first row, its second one, its mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub(crate) fn masks_needed(segment: &Segment, ignores: bool) -> Vec<bool> {
     for (lanes, needed) in lanes.iter().zip(&mut needed).rev() {
         let Lanes::Vector(vector) = lanes else { continue };
         if let Some(n) = vector.out {
-            *needed = !made.contains(&n);
+            *needed = n != Operand::NULL && !made.contains(&n);
             made.push(n);
         }
         if let Some(n) = vector.inward.filter(|_| !ignores) {

@@ -21,13 +21,18 @@ use vkfd_isa::{Inst, Op};
 const LEAST: usize = 4;
 /// What a vector instruction gains by being translated, in halves of a nanosecond.
 const GAIN: usize = 10;
+/// What a segment costs of a region that is there anyway.
+const COST: usize = 20;
 
 /// The same of any instruction.
 fn gain(item: &Item) -> usize {
     match item {
+        Item::Vector(vector) if vector.row.is_none() => 2 * GAIN,
         Item::Vector(_) => GAIN,
         Item::Load(_) => 12,
         Item::Scalar(_) => 3,
+        // Handlers of others prefetch.
+        Item::Store(access) if access.space == Space::Lds => 2 * GAIN,
         _ => 0,
     }
 }
@@ -79,15 +84,25 @@ impl Sequence {
     fn worthy(self) -> impl Iterator<Item = Sequence> {
         let rounds = self.rounds;
         let mut all: Vec<Sequence> = Vec::new();
+        let gains = |segment: &Segment| {
+            let tail = segment.tail.iter().map(|(_, item)| item);
+            segment.items.iter().chain(tail).map(gain).sum::<usize>()
+        };
         let is_worth = |segment: &Segment| segment.items.iter().map(gain).sum::<usize>() >= LEAST * GAIN;
         // Of a superblock, those between two such ones as well: leaving a region and entering the
-        // next one costs more.
+        // next one costs more. And those beside them that gain anything.
         let is_superblock = self.segments.iter().any(|segment| segment.guard.is_some());
-        let first = self.segments.iter().position(is_worth).unwrap_or(0);
-        let last = self.segments.iter().rposition(is_worth).unwrap_or(0);
-        let is_between = |index: usize| is_superblock && (first..last).contains(&index);
+        let first = self.segments.iter().position(is_worth).filter(|_| is_superblock);
+        let last = self.segments.iter().rposition(is_worth);
+        let with = first.zip(last).map(|(first, last)| {
+            let (before, behind) = (self.segments[..first].iter().rev(), self.segments[last + 1..].iter());
+            let before = before.take_while(|segment| gains(segment) > COST).count();
+            let behind = behind.take_while(|segment| gains(segment) > COST).count();
+            first - before..last + 1 + behind
+        });
+        let is_with = |index: usize| with.as_ref().is_some_and(|with| with.contains(&index));
         let segments = self.segments.into_iter().enumerate();
-        for (_, segment) in segments.filter(|(index, segment)| is_worth(segment) || is_between(*index)) {
+        for (_, segment) in segments.filter(|(index, segment)| is_worth(segment) || is_with(*index)) {
             let insts = segment.insts.clone();
             match all.last_mut().filter(|before| before.insts.end == insts.start) {
                 Some(before) => {

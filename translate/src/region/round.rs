@@ -192,7 +192,12 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         How::Multiply64(signed) => {
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
-            e.set_mask(vector.out.unwrap_or(0), |e, mask| ops::multiply64(e, to, mask, ([a, b], [c, high]), signed));
+            let write = |e: &mut Emit, out| ops::multiply64(e, to, out, ([a, b], [c, high]), signed);
+            if needed.out {
+                e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, Some(mask)));
+            } else {
+                write(e, None);
+            }
             settle_pair(e, vector, to);
         }
         How::Lengthen(how) => {

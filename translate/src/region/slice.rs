@@ -5,7 +5,7 @@
 use super::{field, ROUNDS};
 use crate::assembler::{at, Assembler, Label, When};
 use crate::context::{end, Accessing, Context, Slot, TRACE_WORDS};
-use crate::plan::{Branch, Item, Load, Rounds, Segment, Source, Vector};
+use crate::plan::{Branch, Item, Load, Rounds, Segment, Share, Source, Vector};
 use crate::scalar::{self, Latest, CONTEXT, SCALARS};
 use crate::slots::{Slots, PAGE};
 use crate::Why;
@@ -44,6 +44,7 @@ struct Asked {
 struct Slice<'a> {
     asm: Assembler,
     asked: Vec<Asked>,
+    elsewhere: Vec<(Load, Label, Label)>,
     missed: Label,
     /// Loads may leave their page, for tests.
     may_cross: bool,
@@ -92,31 +93,13 @@ impl Slice<'_> {
         }
     }
 
-    /// Loads words of the page that a slot has, if all of them are in it.
+    /// Loads words of a page, if all of them are in it.
     fn load(&mut self, load: &Load) {
+        match load.share {
+            Share::Next(apart) => self.look_there(load, apart),
+            _ => self.look(load),
+        }
         let asm = &mut self.asm;
-        asm.load_pair([Register::RSI, Register::RAX], at(SCALARS, 4 * i64::from(load.base)));
-        if let Some(n) = load.offset {
-            asm.load32(Register::EAX, at(SCALARS, 4 * i64::from(n)));
-            asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RSI, Register::RAX));
-        }
-        asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RSI, load.imm));
-        asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSI, !3i32));
-        asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EDX, Register::ESI));
-        asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EDX, PAGE - 1));
-        if load.words > 1 && !self.may_cross {
-            asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EDX, PAGE - 4 * i32::from(load.words)));
-            asm.jump_if(When::Above, self.missed);
-        }
-        let (ask, found) = (asm.label(), asm.label());
-        asm.move64(Register::RDI, Register::RSI);
-        asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RDI, -PAGE));
-        IN_SLICE.find(asm, Register::RSI);
-        asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RDI, context(offset_of!(Context, stamp))));
-        asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RDI, IN_SLICE.slot(offset_of!(Slot, tag))));
-        asm.jump_if(When::NotZero, ask);
-        asm.bind(found);
-        asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RDX, IN_SLICE.slot(offset_of!(Slot, host))));
         // What is stored before a fault is put back.
         let mut done = 0;
         while done < load.words {
@@ -139,9 +122,67 @@ impl Slice<'_> {
                 }
             }
         }
-        self.asked.push(Asked { ask, found, words: load.words });
         self.latest.forget();
         self.wrote(scalar::bits(load.dst, load.words));
+    }
+
+    /// The place of a load's words on the host comes to `rdx`, by the page that a slot has.
+    fn look(&mut self, load: &Load) {
+        let asm = &mut self.asm;
+        asm.load_pair([Register::RSI, Register::RAX], at(SCALARS, 4 * i64::from(load.base)));
+        if let Some(n) = load.offset {
+            asm.load32(Register::EAX, at(SCALARS, 4 * i64::from(n)));
+            asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RSI, Register::RAX));
+        }
+        asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RSI, load.imm));
+        asm.add(Instruction::with2(Code::And_rm64_imm8, Register::RSI, !3i32));
+        asm.add(Instruction::with2(Code::Mov_r32_rm32, Register::EDX, Register::ESI));
+        asm.add(Instruction::with2(Code::And_rm32_imm32, Register::EDX, PAGE - 1));
+        if load.words > 1 && !self.may_cross {
+            asm.add(Instruction::with2(Code::Cmp_rm32_imm32, Register::EDX, PAGE - 4 * i32::from(load.words)));
+            asm.jump_if(When::Above, self.missed);
+        }
+        let (ask, found) = (asm.label(), asm.label());
+        asm.move64(Register::RDI, Register::RSI);
+        asm.add(Instruction::with2(Code::And_rm64_imm32, Register::RDI, -PAGE));
+        IN_SLICE.find(asm, Register::RSI);
+        asm.add(Instruction::with2(Code::Or_r64_rm64, Register::RDI, context(offset_of!(Context, stamp))));
+        asm.add(Instruction::with2(Code::Cmp_r64_rm64, Register::RDI, IN_SLICE.slot(offset_of!(Slot, tag))));
+        asm.jump_if(When::NotZero, ask);
+        asm.bind(found);
+        if load.share == Share::First {
+            asm.store64(context(offset_of!(Context, shared_place)), Register::RDX);
+        }
+        asm.add(Instruction::with2(Code::Add_r64_rm64, Register::RDX, IN_SLICE.slot(offset_of!(Slot, host))));
+        if load.share == Share::First {
+            asm.store64(context(offset_of!(Context, shared_host)), Register::RDX);
+        }
+        self.asked.push(Asked { ask, found, words: load.words });
+    }
+
+    /// The same by the look of another load, from which it is so many bytes away.
+    fn look_there(&mut self, load: &Load, apart: i32) {
+        let asm = &mut self.asm;
+        let (look, found) = (asm.label(), asm.label());
+        asm.load64(Register::RDX, context(offset_of!(Context, shared_place)));
+        asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDX, apart));
+        if !self.may_cross {
+            asm.add(Instruction::with2(Code::Cmp_rm64_imm32, Register::RDX, PAGE - 4 * i32::from(load.words)));
+            asm.jump_if(When::Above, look);
+        }
+        asm.load64(Register::RDX, context(offset_of!(Context, shared_host)));
+        asm.add(Instruction::with2(Code::Add_rm64_imm32, Register::RDX, apart));
+        asm.bind(found);
+        self.elsewhere.push((Load { share: Share::Alone, ..*load }, look, found));
+    }
+
+    /// The looks of loads that are in another page than the one whose look they share.
+    fn look_elsewhere(&mut self) {
+        for (load, look, found) in std::mem::take(&mut self.elsewhere) {
+            self.asm.bind(look);
+            self.look(&load);
+            self.asm.jump(found);
+        }
     }
 
     /// Asks the engine for the pages of loads.
@@ -244,6 +285,7 @@ pub(super) fn slice(segment: &Segment, words: u8, kept: &[u8], sabotage: &Switch
     let mut slice = Slice {
         asm,
         asked: Vec::new(),
+        elsewhere: Vec::new(),
         missed,
         may_cross: sabotage.has(Switch::CrossedPage),
         latest: Latest::before(segment.items.iter().chain(segment.tail.iter().map(|(_, item)| item))),
@@ -343,6 +385,7 @@ pub(super) fn slice(segment: &Segment, words: u8, kept: &[u8], sabotage: &Switch
     }
     saved.iter().rev().for_each(|register| asm.pop(*register));
     asm.ret();
+    slice.look_elsewhere();
     slice.ask();
     let Slice { asm, is_needed, .. } = slice;
     let code = asm.finish().ok_or(Why::Encoding)?;

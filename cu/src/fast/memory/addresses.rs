@@ -55,6 +55,10 @@ impl Addresses {
     #[inline(always)]
     unsafe fn shaped<S: Simd>(self, step: &Step, (all, exec): (u64, u64), bytes: u32) -> Addresses {
         let Addresses { low, high, .. } = self;
+        // One lane.
+        if exec & exec.wrapping_sub(1) == 0 {
+            return Addresses { shape: Shape::Same, ..self };
+        }
         let (row, highs) = (low.cast::<u32>(), high.cast::<u32>());
         #[cfg(not(target_arch = "x86_64"))]
         let _ = step;

@@ -488,7 +488,7 @@ pub(super) unsafe fn store_to<S: Simd, const N: usize, const FLAT: bool>(
         let lanes = last - first + 1;
         let ends = [addresses.va(first), addresses.va(last).wrapping_add(4 * N as u64 - 1)];
         // No lane between them is left out.
-        if addresses.shape == Shape::Line
+        if (addresses.shape == Shape::Line || lanes == 1)
             && exec.count_ones() as usize == lanes
             && !(FLAT && ends.into_iter().any(|va| addresses.is_aside(cx, va)))
         {

@@ -147,39 +147,71 @@ unsafe fn load_half<S: Simd, const BYTES: usize>(step: &Step, cx: &mut Cx) -> Fl
 
 const HALVES: [Extend; 4] = [Extend::Low, Extend::LowSign, Extend::High, Extend::HighSign];
 
-/// Stores `N` registers of eight lanes, at once if they lie side by side, else in their order.
+/// Where `N` registers of eight lanes go, if the lanes are active and lie side by side.
 #[inline(always)]
-unsafe fn store_group<S: Simd, const N: usize>(lds: *mut u8, at: &Words, rows: *const Words, exec: u64, group: usize) {
-    let mask = (exec >> (8 * group)) as u8;
+unsafe fn side_by_side<S: Simd, const N: usize>(at: &Words, exec: u64, group: usize) -> Option<usize> {
+    if (exec >> (8 * group)) as u8 != u8::MAX || N == 3 {
+        return None;
+    }
+    // SAFETY: the caller's: there are eight lanes from there on.
+    unsafe {
+        let places = at.as_ptr().add(8 * group);
+        let first = *places;
+        let apart = S::sub(S::load(places), S::splat(first));
+        S::is_zero(S::xor(apart, S::steps(4 * N as u32))).then_some(first as usize)
+    }
+}
+
+/// Stores `N` registers of eight lanes that lie side by side from `to` on.
+#[inline(always)]
+unsafe fn store_line<S: Simd, const N: usize>(to: *mut u8, rows: *const Words, group: usize) {
+    // SAFETY: the caller's: so many bytes of LDS are there.
+    unsafe {
+        let (to, from) = (to.cast::<u32>(), rows.cast::<u32>().add(8 * group));
+        match N {
+            1 => S::store(to, S::load(from)),
+            2 => S::join2(to, [S::load(from), S::load(from.add(64))]),
+            _ => {
+                let words = [0, 1, 2, 3].map(|word| S::load(from.add(64 * word)));
+                S::join4(std::array::from_fn(|lane| to.add(4 * lane)), words);
+            }
+        }
+    }
+}
+
+/// Stores `N` registers of eight lanes to each of `A` addresses, at once if they lie side by side,
+/// else lane by lane. `apart`: both addresses of a lane are so many bytes away.
+#[inline(always)]
+unsafe fn store_group<S: Simd, const N: usize, const A: usize>(
+    lds: *mut u8,
+    (at, apart): (&[Words; A], u32),
+    rows: [*const Words; 2],
+    exec: u64,
+    group: usize,
+) {
     // SAFETY: the caller's; the addresses of active lanes are within LDS.
     unsafe {
-        if mask == u8::MAX && N != 3 {
-            let places = at.as_ptr().add(8 * group);
-            let first = *places;
-            let apart = S::sub(S::load(places), S::splat(first));
-            if S::is_zero(S::xor(apart, S::steps(4 * N as u32))) {
-                let to = lds.add(first as usize).cast::<u32>();
-                let from = rows.cast::<u32>().add(8 * group);
-                match N {
-                    1 => S::store(to, S::load(from)),
-                    2 => S::join2(to, [S::load(from), S::load(from.add(64))]),
-                    _ => {
-                        let words = [0, 1, 2, 3].map(|word| S::load(from.add(64 * word)));
-                        S::join4(std::array::from_fn(|lane| to.add(4 * lane)), words);
-                    }
+        // Two lines that overlap are stored in the lanes' order.
+        if A == 1 || apart as usize >= 32 * N {
+            if let Some(first) = side_by_side::<S, N>(&at[0], exec, group) {
+                store_line::<S, N>(lds.add(first), rows[0], group);
+                if A == 2 {
+                    store_line::<S, N>(lds.add(at[A - 1][8 * group] as usize), rows[1], group);
                 }
                 return;
             }
         }
-        let mut rest = mask;
+        let mut rest = (exec >> (8 * group)) as u8;
         while rest != 0 {
             let lane = 8 * group + rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let mut value = [0u32; N];
-            for word in 0..N {
-                value[word] = (*rows.add(word))[lane];
+            for (at, row) in at.iter().zip(rows) {
+                let mut value = [0u32; N];
+                for word in 0..N {
+                    value[word] = (*row.add(word))[lane];
+                }
+                lds.add(at[lane] as usize).cast::<[u32; N]>().write_unaligned(value);
             }
-            lds.add(at[lane] as usize).cast::<[u32; N]>().write_unaligned(value);
         }
     }
 }
@@ -188,33 +220,19 @@ unsafe fn store_group<S: Simd, const N: usize>(lds: *mut u8, at: &Words, rows: *
 #[inline(always)]
 unsafe fn store<S: Simd, const N: usize, const A: usize>(step: &Step, cx: &mut Cx) -> Flow {
     let exec = cx.exec();
+    let offsets = offsets(step);
     // SAFETY: as in `load`; what is written is within LDS.
     unsafe {
         let mut at = [[0u32; 64]; A];
-        for (half, at) in at.iter_mut().enumerate() {
-            if !addresses::<S>(step, cx, exec, offsets(step)[half], 4 * N, at) {
+        for (at, offset) in at.iter_mut().zip(offsets) {
+            if !addresses::<S>(step, cx, exec, offset, 4 * N, at) {
                 return step.slow(cx);
             }
         }
         let lds = cx.group.lds.as_mut_ptr();
         let rows = [cx.row(step.src[1]).cast::<Words>(), cx.row(step.src[2]).cast::<Words>()];
-        if A == 1 {
-            for group in 0..8 {
-                store_group::<S, N>(lds, &at[0], rows[0], exec, group);
-            }
-            return step.done(cx);
-        }
-        for lane in 0..64 {
-            if exec >> lane & 1 == 0 {
-                continue;
-            }
-            for half in 0..A {
-                let mut value = [0u32; N];
-                for word in 0..N {
-                    value[word] = (*rows[half].add(word))[lane];
-                }
-                lds.add(at[half][lane] as usize).cast::<[u32; N]>().write_unaligned(value);
-            }
+        for group in 0..8 {
+            store_group::<S, N, A>(lds, (&at, offsets[0].abs_diff(offsets[1])), rows, exec, group);
         }
     }
     step.done(cx)

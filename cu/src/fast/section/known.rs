@@ -3,84 +3,55 @@
 //!
 //! A scalar register is known if it has what another one had at the begin, plus a constant. A row
 //! is known if each lane has what it had there, after an exclusive or and a sum with constants.
-//! SCC is known as a comparison of two such numbers. Nothing here depends on a wave, so that one
-//! walk serves all of them.
+//! SCC is known as a comparison of two such numbers, and EXEC as some of the lanes at the begin.
+//! Nothing here depends on a wave, so that one walk serves all of them.
 
 use super::super::layout::{constant32, Layout};
+use super::mask::{self, Mask, Side};
+use super::number::{Change, Number};
 use crate::reference::scalar::comparison;
 use crate::reference::Kind;
+use crate::wave::Wave;
 use vkfd_isa::{Extension, Inst, Mods, Op, Operand};
 use vkfd_lint::live::{Code, Registers, VECTOR};
 
 /// Registers of each kind that are followed after a change.
 const FOLLOWED: usize = 8;
 
-/// A number: that of a scalar register at the begin, if there is one, plus another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number {
-    register: Option<u8>,
-    plus: u32,
-}
-
-impl Number {
-    const fn constant(plus: u32) -> Number {
-        Number { register: None, plus }
-    }
-
-    fn add(self, other: Number) -> Option<Number> {
-        let register = match (self.register, other.register) {
-            (Some(_), Some(_)) => return None,
-            (one, other) => one.or(other),
-        };
-        Some(Number { register, plus: self.plus.wrapping_add(other.plus) })
-    }
-
-    fn negative(self) -> Option<Number> {
-        self.register.is_none().then_some(Number::constant(self.plus.wrapping_neg()))
-    }
-
-    /// With the scalar registers of the begin.
-    fn of(self, scalars: &[u32; 128]) -> u32 {
-        self.register.map_or(0, |n| scalars[usize::from(n) % 128]).wrapping_add(self.plus)
-    }
-}
-
-/// What has become of each lane of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
-    flips: u32,
-    plus: u32,
-}
-
-impl Change {
-    /// Of a lane's number at the begin.
-    #[inline(always)]
-    pub(super) fn of(self, lane: u32) -> u32 {
-        (lane ^ self.flips).wrapping_add(self.plus)
-    }
-}
-
-/// SCC, as far as it is known.
+/// What a branch is decided by, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
-    /// That of the begin.
+    /// SCC of the begin.
     Begin,
     Compares(Op, Number, Number),
+    /// No lane of these is active.
+    NoLanes(Mask),
     Unknown,
 }
 
 impl Flag {
-    /// With the registers of the begin, if it is known.
-    pub(super) fn of(self, scalars: &[u32; 128], begin: bool) -> Option<bool> {
+    /// Of a wave at the begin, if it is known.
+    pub(super) fn of(self, wave: &Wave) -> Option<bool> {
         match self {
-            Flag::Begin => Some(begin),
+            Flag::Begin => Some(wave.scc),
             Flag::Compares(op, one, other) => {
                 let (_, test) = comparison(op)?;
-                Some(test(one.of(scalars).into(), other.of(scalars).into()))
+                Some(test(one.of(&wave.scalar).into(), other.of(&wave.scalar).into()))
             }
+            Flag::NoLanes(mask) => Some(!mask.has_any(wave)),
             Flag::Unknown => None,
         }
     }
+}
+
+/// The active lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Active {
+    /// Those of the begin.
+    Begin,
+    /// Of these, those of a mask.
+    Of(Mask),
+    Unknown,
 }
 
 /// The registers of a wave, as far as they are known.
@@ -89,6 +60,9 @@ pub(super) struct Known {
     changed: Registers,
     numbers: [Option<(u8, Number)>; FOLLOWED],
     rows: [Option<(u16, Change)>; FOLLOWED],
+    /// The last mask that was compared, by its scalar register.
+    mask: Option<(u8, Mask)>,
+    active: Active,
     pub(super) flag: Flag,
     /// Nothing is known, or rows have been written by other lanes than those of the begin.
     nothing: bool,
@@ -100,11 +74,22 @@ impl Known {
         changed: Registers::NONE,
         numbers: [None; FOLLOWED],
         rows: [None; FOLLOWED],
+        mask: None,
+        active: Active::Begin,
         flag: Flag::Begin,
         nothing: false,
         other_lanes: false,
     };
-    pub(super) const NOTHING: Known = Known { flag: Flag::Unknown, nothing: true, other_lanes: true, ..Known::BEGIN };
+    pub(super) const NOTHING: Known =
+        Known { flag: Flag::Unknown, active: Active::Unknown, nothing: true, other_lanes: true, ..Known::BEGIN };
+
+    /// Whether there is no active lane.
+    pub(super) fn has_no_lanes(&self) -> Flag {
+        match self.active {
+            Active::Of(mask) => Flag::NoLanes(mask),
+            _ => Flag::Unknown,
+        }
+    }
 
     /// A scalar register, or a constant.
     fn number(&self, layout: Layout, operand: Operand) -> Option<Number> {
@@ -115,7 +100,7 @@ impl Known {
         match self.numbers.iter().flatten().find(|(register, _)| *register == n) {
             Some((_, number)) => Some(*number),
             None if self.nothing || self.changed.has(n.into()) => None,
-            None => Some(Number { register: Some(n), plus: 0 }),
+            None => Some(Number::register(n)),
         }
     }
 
@@ -137,6 +122,7 @@ impl Known {
         }
         let (number, row) = (self.scalar_result(layout, inst), self.row_result(layout, inst));
         let flag = self.flag_result(layout, inst);
+        let (mask, active) = (self.mask_result(layout, inst), self.active_result(layout, inst));
         let results = Code::new(layout.target, layout.lanes, 0, &[], inst).changed();
         let stay = |register: u16| !results.has(register);
         self.numbers.iter_mut().for_each(|slot| *slot = slot.filter(|(n, _)| stay((*n).into())));
@@ -145,9 +131,12 @@ impl Known {
         // Those lanes that have not been active keep what they had.
         if !stay(Operand::EXEC.into()) || !stay(u16::from(Operand::EXEC) + 1) {
             self.rows = [None; FOLLOWED];
+            self.active = active;
             self.other_lanes = true;
         }
         self.flag = flag;
+        let stays = |n: u8| stay(n.into()) && stay(u16::from(n) + 1);
+        self.mask = mask.or(self.mask.filter(|(n, _)| stays(*n)));
         if let (Some(number), Some(slot)) = (number, self.numbers.iter_mut().find(|slot| slot.is_none())) {
             *slot = Some(number);
         }
@@ -192,6 +181,31 @@ impl Known {
         };
         layout.row(inst.dst, 1)?;
         Some((row(inst.dst)?, change))
+    }
+
+    /// A mask that is compared, of the begin's lanes.
+    fn mask_result(&self, layout: Layout, inst: &Inst) -> Option<(u8, Mask)> {
+        mask::comparison(inst.op)?;
+        if self.active != Active::Begin || inst.extension != Extension::None || inst.mods != Mods::default() {
+            return None;
+        }
+        let side = |operand| match operand {
+            Operand::Vgpr(row) => Some(Side::Row(row, self.row(row)?)),
+            _ => self.number(layout, operand).map(Side::Number),
+        };
+        let sides = [side(inst.src[0])?, side(inst.src[1])?];
+        Some((layout.mask(inst.dst)?, Mask::Compared(inst.op, sides)))
+    }
+
+    /// What the active lanes become.
+    fn active_result(&self, layout: Layout, inst: &Inst) -> Active {
+        let keeps = matches!(inst.op, Op::SAndSaveexecB32 | Op::SAndSaveexecB64) && self.active == Active::Begin;
+        let Some(n) = layout.mask(inst.src[0]).filter(|_| keeps) else { return Active::Unknown };
+        match self.mask {
+            Some((register, mask)) if register == n => Active::Of(mask),
+            _ if self.changed.has(n.into()) || self.changed.has(u16::from(n) + 1) => Active::Unknown,
+            _ => Active::Of(Mask::Register(n)),
+        }
     }
 
     fn flag_result(&self, layout: Layout, inst: &Inst) -> Flag {

@@ -3,11 +3,15 @@
 //!
 //! A piece begins with the registers that are [`Known`] there. Another way to the same place that
 //! knows others leads to a piece that knows nothing, so each place has two pieces at most.
+//!
+//! Code of more pieces than there is room for is walked over once more. Nothing is known then, and
+//! all of its accesses are one piece's.
 
 use super::super::code::{branch, ends, gives_registers_back, Code};
 use super::super::layout::Layout;
 use super::super::Vectors;
-use super::known::{Change, Flag, Known};
+use super::known::{Flag, Known};
+use super::number::Change;
 use crate::few::Few;
 use crate::launch::{Section, Span};
 use crate::reference::memory::{ds_kind, ds_two, kind, Kind};
@@ -16,9 +20,11 @@ use crate::world::World;
 use vkfd_isa::{Format, Inst, Op, Operand};
 use vkfd_sabotage::{Switch, Switches};
 
-/// Pieces of a walk, blocks that it reads, and accesses of LDS whose places are known.
-pub(super) const PIECES: usize = 32;
-const BLOCKS: usize = 128;
+/// Pieces of a walk, and of one that makes one piece of them, blocks that it reads, and accesses of
+/// LDS whose places are known.
+const PIECES: usize = 32;
+pub(super) const MOST_PIECES: usize = 240;
+const BLOCKS: usize = 512;
 const ACCESSES: usize = 48;
 
 /// A walk that has read so many blocks was stopped.
@@ -43,7 +49,7 @@ enum End {
     /// A barrier, or the program's end.
     Stop,
     Next(u8),
-    /// By SCC: the piece if it is false, and if it is true.
+    /// The piece if the flag is false, and if it is true.
     Branch(Flag, [u8; 2]),
     Unknown,
 }
@@ -63,15 +69,17 @@ pub(super) struct Walk {
     accesses: Few<Access, ACCESSES>,
     /// Rows of addresses, each after a change.
     rows: Few<(u16, Change), ACCESSES>,
+    /// What any wave may access.
+    most: Section,
 }
 
 impl Walk {
     pub(super) const fn new() -> Walk {
-        Walk { pieces: Few::new(), accesses: Few::new(), rows: Few::new() }
+        Walk { pieces: Few::new(), accesses: Few::new(), rows: Few::new(), most: Section::UNKNOWN }
     }
 
     /// Walks from `pc` on, unless somebody wants the gate: whether it came to the end. `begins` has
-    /// room for [`PIECES`], so that nothing is allocated.
+    /// room for [`MOST_PIECES`], so that nothing is allocated.
     #[cold]
     #[inline(never)]
     pub(super) fn read(
@@ -81,15 +89,24 @@ impl Walk {
         pc: u64,
         begins: &mut Vec<(u64, Known)>,
     ) -> bool {
-        self.pieces.clear();
-        self.accesses.clear();
-        self.rows.clear();
-        begins.clear();
-        begins.push((pc, Known::BEGIN));
-        let mut blocks = 0;
-        while let Some(&(at, known)) = begins.get(self.pieces.len()) {
-            let piece = self.piece(world, layout, (at, known), (begins, &mut blocks));
+        self.clear();
+        let mut way = Way { begins, room: PIECES, blocks: 0, is_crowded: false };
+        way.begin((pc, Known::BEGIN));
+        while let Some(&begin) = way.begins.get(self.pieces.len()) {
+            let piece = self.piece(world, layout, begin, &mut way);
             self.pieces.push(piece);
+        }
+        if way.is_crowded {
+            self.clear();
+            (way.room, way.blocks) = (MOST_PIECES, 0);
+            way.begin((pc, Known::NOTHING));
+            let (mut section, mut done) = (Section::NONE, 0);
+            while let Some(&begin) = way.begins.get(done) {
+                let piece = self.piece(world, layout, begin, &mut way);
+                section = section.and(if matches!(piece.end, End::Unknown) { Section::UNKNOWN } else { piece.section });
+                done += 1;
+            }
+            self.pieces.push(Piece { section, accesses: [0; 2], end: End::Stop });
         }
         for at in 0..self.accesses.len() {
             let one = self.accesses[at];
@@ -99,7 +116,19 @@ impl Walk {
             let all = self.accesses.iter().enumerate().filter(|(_, other)| meets(other));
             self.accesses[at].meets = all.fold(0, |all, (number, _)| all | 1 << number);
         }
-        blocks != STOPPED
+        let pieces = self.pieces.iter().map(|piece| match piece.end {
+            End::Unknown => Section::UNKNOWN,
+            _ => piece.section,
+        });
+        let accesses = self.accesses.iter().map(|access| access.of((0, u32::MAX)));
+        self.most = pieces.chain(accesses).fold(Section::NONE, Section::and);
+        way.blocks != STOPPED
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.accesses.clear();
+        self.rows.clear();
     }
 
     fn piece(
@@ -107,18 +136,18 @@ impl Walk {
         world: &mut dyn World,
         layout: Layout,
         (mut at, mut known): (u64, Known),
-        (begins, blocks): (&mut Vec<(u64, Known)>, &mut usize),
+        way: &mut Way<'_>,
     ) -> Piece {
         let first = self.accesses.len() as u8;
         let mut section = Section::NONE;
         let end = loop {
             if world.wanted() {
-                *blocks = STOPPED;
+                way.blocks = STOPPED;
             }
-            if *blocks >= BLOCKS {
+            if way.blocks >= BLOCKS {
                 break End::Unknown;
             }
-            *blocks += 1;
+            way.blocks += 1;
             let Ok(code) = Code::fetch(world, layout, at) else { break End::Unknown };
             let before = code.insts.iter().take(code.insts.len().saturating_sub(1));
             for inst in before {
@@ -131,14 +160,15 @@ impl Walk {
             if let Some((target, may_go_on)) = branch(last, behind) {
                 let flag = match last.op {
                     Op::SCbranchScc0 | Op::SCbranchScc1 => known.flag,
+                    Op::SCbranchExecz | Op::SCbranchExecnz => known.has_no_lanes(),
                     _ => Flag::Unknown,
                 };
-                let Some(jump) = place(begins, target, known) else { break End::Unknown };
+                let Some(jump) = way.place(target, known) else { break End::Unknown };
                 if !may_go_on {
                     break End::Next(jump);
                 }
-                let Some(goes_on) = place(begins, behind, known) else { break End::Unknown };
-                let on_true = last.op != Op::SCbranchScc0;
+                let Some(goes_on) = way.place(behind, known) else { break End::Unknown };
+                let on_true = !matches!(last.op, Op::SCbranchScc0 | Op::SCbranchExecnz);
                 break End::Branch(flag, if on_true { [goes_on, jump] } else { [jump, goes_on] });
             }
             match last.op {
@@ -177,8 +207,17 @@ impl Walk {
     }
 
     /// What a wave at its begin accesses. As long as its pieces, with a look at all lanes for each
-    /// row of addresses if some are read and others written.
+    /// row of addresses if some are read and others written. At once if no way shows order.
+    #[inline(always)]
     pub(super) fn section(&self, wave: &Wave, vectors: Vectors, sabotage: &Switches) -> Section {
+        if self.most.shows_order() {
+            self.section_of(wave, vectors, sabotage)
+        } else {
+            self.most
+        }
+    }
+
+    fn section_of(&self, wave: &Wave, vectors: Vectors, sabotage: &Switches) -> Section {
         let (mut seen, mut next) = (1u64, 1u64);
         let mut section = Section::NONE;
         let (mut reads, mut writes, mut accesses, mut met) = (false, false, 0u64, 0u64);
@@ -197,7 +236,7 @@ impl Walk {
             let ways = match piece.end {
                 End::Stop => 0,
                 End::Next(next) => 1 << next,
-                End::Branch(flag, [if_false, if_true]) => match flag.of(&wave.scalar, wave.scc) {
+                End::Branch(flag, [if_false, if_true]) => match flag.of(wave) {
                     Some(false) => 1 << if_false,
                     Some(true) => 1 << if_true,
                     None => 1 << if_false | 1 << if_true,
@@ -286,21 +325,40 @@ unsafe fn bounds_avx2(lanes: &[u32], change: Change) -> (u32, u32) {
     bounds(lanes, change)
 }
 
-/// The piece that begins somewhere.
-fn place(begins: &mut Vec<(u64, Known)>, pc: u64, known: Known) -> Option<u8> {
-    let find = |begins: &[(u64, Known)], known| begins.iter().position(|begin| *begin == (pc, known));
-    let wanted = if begins.iter().any(|(other, _)| *other == pc) && find(begins, known).is_none() {
-        Known::NOTHING
-    } else {
-        known
-    };
-    if let Some(found) = find(begins, wanted) {
-        return Some(found as u8);
+/// Where the pieces of a walk begin.
+struct Way<'a> {
+    begins: &'a mut Vec<(u64, Known)>,
+    room: usize,
+    blocks: usize,
+    /// There were more of them.
+    is_crowded: bool,
+}
+
+impl Way<'_> {
+    fn begin(&mut self, begin: (u64, Known)) {
+        self.begins.clear();
+        self.begins.push(begin);
     }
-    (begins.len() < PIECES).then(|| {
-        begins.push((pc, wanted));
-        (begins.len() - 1) as u8
-    })
+
+    /// The piece that begins somewhere.
+    fn place(&mut self, pc: u64, known: Known) -> Option<u8> {
+        let known = if self.is_crowded { Known::NOTHING } else { known };
+        let find = |begins: &[(u64, Known)], known| begins.iter().position(|begin| *begin == (pc, known));
+        let wanted = if self.begins.iter().any(|(other, _)| *other == pc) && find(self.begins, known).is_none() {
+            Known::NOTHING
+        } else {
+            known
+        };
+        if let Some(found) = find(self.begins, wanted) {
+            return Some(found as u8);
+        }
+        if self.begins.len() == self.room {
+            self.is_crowded = true;
+            return None;
+        }
+        self.begins.push((pc, wanted));
+        Some((self.begins.len() - 1) as u8)
+    }
 }
 
 /// Whether a load or store of LDS writes, and its bytes from a lane's address on.
@@ -351,10 +409,10 @@ fn accesses(inst: &Inst) -> Section {
         Format::Scratch => by_lane(OWN),
         Format::Flat => by_lane(BOTH),
         Format::Global | Format::Mubuf | Format::Mtbuf => by_lane(MEMORY),
-        Format::Smem if name.contains("load") => Section::READS_MEMORY,
-        Format::Smem if name.starts_with("s_dcache") || name.contains("time") || name.contains("prefetch") => {
-            Section::NONE
-        }
+        // The scalar cache does not see stores, until it is emptied.
+        Format::Smem if name.contains("inv") => Section::READS_MEMORY,
+        Format::Smem if name.contains("load") || name.starts_with("s_dcache") => Section::NONE,
+        Format::Smem if name.contains("time") || name.contains("prefetch") => Section::NONE,
         Format::Smem | Format::Mimg | Format::Exp | Format::Ldsdir => Section::UNKNOWN,
         _ => Section::NONE,
     }
