@@ -284,6 +284,12 @@ impl Context {
         self.lds_bytes = u32::try_from(lds.len()).unwrap_or(u32::MAX);
     }
 
+    /// One round is done, and no branch was taken: before passes that say only what differs.
+    #[inline(always)]
+    pub(crate) fn be_done(&mut self) {
+        (self.done, self.end, self.limit) = (1, end::FELL, 1);
+    }
+
     /// Forgets host pointers of pages that are older than this time, by the engine's count.
     pub fn forget_pages(&mut self, time: u64) {
         if self.time == time {

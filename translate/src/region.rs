@@ -135,7 +135,11 @@ impl Region {
     /// the [`Registers`] had them for which the region was made. Nothing refers to them. What the
     /// context's functions need is there.
     pub unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Left {
-        let limit = if self.looped { limit.clamp(1, ROUNDS) } else { 1 };
+        if !self.looped {
+            // SAFETY: the caller's.
+            return unsafe { self.once(context, rows, scalars) };
+        }
+        let limit = limit.clamp(1, ROUNDS);
         let (whole, each) = if self.by_rounds { (limit, 1) } else { (1, limit) };
         let begin = self.insts.start;
         let mut done = 0;
@@ -157,5 +161,26 @@ impl Region {
                 return Left::Done { rounds: done, again };
             }
         }
+    }
+
+    /// The same of one that is no loop.
+    ///
+    /// # Safety
+    /// As for [`Region::run`].
+    #[inline(always)]
+    unsafe fn once(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32) -> Left {
+        let begin = self.insts.start;
+        context.be_done();
+        for pass in &self.passes {
+            // SAFETY: the caller's.
+            match unsafe { pass.once(context, rows, scalars) } {
+                Passed::Done(..) => {}
+                Passed::SideExit(at) => return Left::SideExit { at: at - begin },
+                Passed::Missed if pass.begin == begin => return Left::Missed,
+                Passed::Missed => return Left::Within { rounds: 0, at: pass.begin - begin },
+                Passed::Stored(at) => return Left::Within { rounds: 0, at: at - begin },
+            }
+        }
+        Left::Done { rounds: 1, again: false }
     }
 }

@@ -21,20 +21,34 @@ use vkfd_sabotage::{Switch, Switches};
 
 type Function = unsafe extern "sysv64" fn(*mut u8, *mut u32, *mut Context);
 
+/// A function, and where it lives.
+struct Code {
+    run: Function,
+    piece: Piece,
+}
+
+impl Code {
+    fn new(piece: Piece) -> Code {
+        // SAFETY: code that was written as such a function, which lives as long as its piece.
+        let run = unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) };
+        Code { run, piece }
+    }
+}
+
 /// So often strips are written again until their registers suffice.
 const ATTEMPTS: usize = 5;
 
 /// A part of a tail.
 enum Stage {
-    Scalars(Piece),
+    Scalars(Code),
     /// A store, its constants, and its number in the block.
-    Store(Piece, Constants, usize),
+    Store(Code, Constants, usize),
 }
 
 impl Stage {
-    fn piece(&self) -> &Piece {
+    fn code(&self) -> &Code {
         match self {
-            Stage::Scalars(piece) | Stage::Store(piece, ..) => piece,
+            Stage::Scalars(code) | Stage::Store(code, ..) => code,
         }
     }
 }
@@ -53,9 +67,9 @@ pub(super) enum Passed {
 
 /// Code for a segment.
 pub(super) struct Pass {
-    slice: Option<Piece>,
+    slice: Option<Code>,
     /// None if strips have nothing to do.
-    strips: Option<Piece>,
+    strips: Option<Code>,
     pool: Constants,
     tail: Box<[Stage]>,
     /// The number of its first instruction in the block.
@@ -102,11 +116,6 @@ impl Guard {
     }
 }
 
-fn function(piece: &Piece) -> Function {
-    // SAFETY: code that was written as such a function, which lives as long as the region.
-    unsafe { std::mem::transmute::<*mut u8, Function>(piece.start().as_ptr()) }
-}
-
 impl Pass {
     pub(super) fn build(
         segment: &mut Segment,
@@ -146,10 +155,10 @@ impl Pass {
             learned.note(&kinds, &needs);
             Ok(code)
         };
-        let slice = scalars.map(|code| arena.put(&code)).transpose().map_err(|_| Why::Room)?;
+        let slice = scalars.map(|code| put(arena, &code)).transpose()?;
         let (strips, pool) = if has_lanes {
             let (code, pool) = code()?;
-            (Some(arena.put(&code).map_err(|_| Why::Room)?), pool)
+            (Some(put(arena, &code)?), pool)
         } else {
             (None, Constants::default())
         };
@@ -182,9 +191,9 @@ impl Pass {
     }
 
     fn pieces(&self) -> impl Iterator<Item = (&'static str, &Piece)> {
-        let slice = self.slice.iter().map(|piece| ("scalars", piece));
-        let strips = self.strips.iter().map(|piece| ("strips", piece));
-        slice.chain(strips).chain(self.tail.iter().map(|stage| ("tail", stage.piece())))
+        let slice = self.slice.iter().map(|code| ("scalars", &code.piece));
+        let strips = self.strips.iter().map(|code| ("strips", &code.piece));
+        slice.chain(strips).chain(self.tail.iter().map(|stage| ("tail", &stage.code().piece)))
     }
 
     /// Its functions: where they are, and how long.
@@ -194,12 +203,12 @@ impl Pass {
 
     /// Its functions in their order, each with its constants if it has any.
     pub(super) fn calls(&self) -> impl Iterator<Item = (u64, Option<u64>)> + '_ {
-        let function = |piece: &Piece| piece.start().addr().get() as u64;
-        let slice = self.slice.iter().map(move |piece| (function(piece), None));
-        let strips = self.strips.iter().map(move |piece| (function(piece), Some(self.pool.as_ptr().addr() as u64)));
+        let function = |code: &Code| code.piece.start().addr().get() as u64;
+        let slice = self.slice.iter().map(move |code| (function(code), None));
+        let strips = self.strips.iter().map(move |code| (function(code), Some(self.pool.as_ptr().addr() as u64)));
         slice.chain(strips).chain(self.tail.iter().map(move |stage| match stage {
-            Stage::Scalars(piece) => (function(piece), None),
-            Stage::Store(piece, pool, _) => (function(piece), Some(pool.as_ptr().addr() as u64)),
+            Stage::Scalars(code) => (function(code), None),
+            Stage::Store(code, pool, _) => (function(code), Some(pool.as_ptr().addr() as u64)),
         }))
     }
 
@@ -221,22 +230,91 @@ impl Pass {
     /// As for [`Region::run`](super::Region::run).
     #[inline(always)]
     pub(super) unsafe fn run(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32, limit: u32) -> Passed {
-        // SAFETY: the caller's; the wave has all scalar registers.
-        let lanes = unsafe { exec(scalars) } & self.all;
+        let mut limit = limit;
+        loop {
+            (context.done, context.end, context.limit) = (1, end::FELL, limit);
+            // SAFETY: the caller's.
+            let Some(before) = (unsafe { self.attempt(context, (rows, scalars)) }) else { break };
+            limit = before;
+            if limit == 0 {
+                return Passed::Missed;
+            }
+        }
         // SAFETY: the caller's.
-        let Some((rounds, mut again)) = (unsafe { self.strips(context, (rows, scalars), limit) }) else {
-            return Passed::Missed;
-        };
+        unsafe { self.finish(context, (rows, scalars), false) }
+    }
+
+    /// The same where there is one round. The context says that it is done, and that no branch was
+    /// taken, before this and behind it, unless something misses.
+    ///
+    /// # Safety
+    /// As for [`Region::run`](super::Region::run).
+    #[inline(always)]
+    pub(super) unsafe fn once(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32) -> Passed {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.attempt(context, (rows, scalars)) {
+                None => self.finish(context, (rows, scalars), true),
+                Some(_) => Passed::Missed,
+            }
+        }
+    }
+
+    /// Does the slice and the strips, for as many rounds as the context has it. If something misses,
+    /// nothing was done: so many rounds come before it.
+    ///
+    /// # Safety
+    /// As for [`Pass::run`].
+    #[inline(always)]
+    unsafe fn attempt(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32)) -> Option<u32> {
+        let scc = context.scc;
+        if let Some(slice) = &self.slice {
+            // SAFETY: the caller's; the slice touches the registers that it was made for.
+            unsafe { (slice.run)(rows, scalars, context) };
+        }
+        let mut before = context.done;
+        if context.end != end::MISSED {
+            let strips = self.strips.as_ref()?;
+            context.pool = self.pool.as_ptr().cast();
+            context.kept = context.kept_rows.as_mut_ptr().cast();
+            // SAFETY: the caller's; strips touch the rows and masks that they were made for.
+            unsafe { (strips.run)(rows, scalars, context) };
+            if context.end != end::MISSED {
+                return None;
+            }
+            before -= context.left.min(before);
+            // SAFETY: the caller's.
+            unsafe { self.put_back(context, rows, scalars) };
+        }
+        for &n in &self.numbers {
+            // SAFETY: as above.
+            unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
+        }
+        context.scc = scc;
+        Some(before)
+    }
+
+    /// Does the tail, behind so many rounds as the context has it. `once`: it has no branch.
+    ///
+    /// # Safety
+    /// As for [`Pass::run`].
+    #[inline(always)]
+    unsafe fn finish(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32), once: bool) -> Passed {
+        let (rounds, mut again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
+        // SAFETY: the wave has all scalar registers.
+        let lanes = if self.lane_bytes == 0 { 0 } else { self.all & unsafe { exec(scalars) } };
         for stage in &self.tail {
-            context.end = end::FELL;
+            if !once {
+                context.end = end::FELL;
+            }
             if let Stage::Store(_, pool, _) = stage {
                 context.pool = pool.as_ptr().cast();
             }
             // SAFETY: code that was written as such a function; the caller's.
-            unsafe { (function(stage.piece()))(rows, scalars, context) };
+            unsafe { (stage.code().run)(rows, scalars, context) };
             match stage {
                 Stage::Store(_, _, at) if context.end == end::MISSED => return Passed::Stored(*at),
-                _ => again |= context.end == end::TAKEN && !self.is_left_early,
+                _ => again |= !once && context.end == end::TAKEN && !self.is_left_early,
             }
         }
         if self.lane_bytes != 0 {
@@ -246,52 +324,6 @@ impl Pass {
             // SAFETY: the caller's; the wave has all scalar registers.
             Some((guard, at)) if unsafe { guard.leads_out(context.scc, scalars, self.all) } => Passed::SideExit(at),
             _ => Passed::Done(rounds, again),
-        }
-    }
-
-    /// Does the slice and the strips: rounds that were done, and whether the branch back was taken.
-    /// `None`: nothing was done.
-    ///
-    /// # Safety
-    /// As for [`Pass::run`].
-    #[inline(always)]
-    unsafe fn strips(
-        &self,
-        context: &mut Context,
-        (rows, scalars): (*mut u8, *mut u32),
-        mut limit: u32,
-    ) -> Option<(u32, bool)> {
-        let scc = context.scc;
-        loop {
-            (context.done, context.end, context.limit) = (1, end::FELL, limit);
-            if let Some(piece) = &self.slice {
-                // SAFETY: the caller's; the slice touches the registers that it was made for.
-                unsafe { (function(piece))(rows, scalars, context) };
-            }
-            let (rounds, again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
-            if context.end == end::MISSED {
-                limit = rounds;
-            } else {
-                let Some(strips) = &self.strips else { return Some((rounds, again)) };
-                context.pool = self.pool.as_ptr().cast();
-                context.kept = context.kept_rows.as_mut_ptr().cast();
-                // SAFETY: the caller's; strips touch the rows and masks that they were made for.
-                unsafe { (function(strips))(rows, scalars, context) };
-                if context.end != end::MISSED {
-                    return Some((rounds, again));
-                }
-                limit = rounds - context.left.min(rounds);
-                // SAFETY: the caller's.
-                unsafe { self.put_back(context, rows, scalars) };
-            }
-            for &n in &self.numbers {
-                // SAFETY: as above.
-                unsafe { scalars.add(n.into()).write(context.kept_scalars[usize::from(n)]) };
-            }
-            context.scc = scc;
-            if limit == 0 {
-                return None;
-            }
         }
     }
 
@@ -321,6 +353,10 @@ impl Pass {
     }
 }
 
+fn put(arena: &mut Arena, code: &[u8]) -> Result<Code, Why> {
+    arena.put(code).map(Code::new).map_err(|_| Why::Room)
+}
+
 /// The stages of a tail.
 fn tail(
     segment: &Segment,
@@ -331,7 +367,7 @@ fn tail(
 ) -> Result<Box<[Stage]>, Why> {
     let mut stages = Vec::new();
     let mut rest = &segment.tail[..];
-    let mut put = |code: &[u8]| arena.put(code).map_err(|_| Why::Room);
+    let mut put = |code: &[u8]| put(arena, code);
     while let Some((index, item)) = rest.first() {
         if let Item::Store(access) = item {
             let (code, pool) =
