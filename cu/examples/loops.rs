@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Four loops, interpreted and translated, by turns: cycles of the time stamp counter per wave
+//! Five loops, interpreted and translated, by turns: cycles of the time stamp counter per wave
 //! instruction, the least of several runs. `cargo run --release -p vkfd-cu --example loops`
 #![allow(clippy::cast_precision_loss, missing_docs, reason = "an example")]
 
@@ -30,7 +30,7 @@ mod measure {
         instructions: u64,
     }
 
-    fn loops() -> [Loop; 4] {
+    fn loops() -> [Loop; 5] {
         // v_fma_f32 v8, v0, v4, v8 and so on to v15, four times; s_add_i32 s20, s20, -1;
         // s_cmp_lg_u32 s20, 0; s_cbranch_scc1
         let chain = [
@@ -116,11 +116,19 @@ mod measure {
             })
             .collect();
         doubles.extend([0x8114_c114, 0xbf07_8014, 0xbf85_ffdd]);
+        // Six times: v_xor_b32 v1, 32, v2 or 16 and so on; v_lshlrev_b32 v1, 2, v1;
+        // ds_bpermute_b32 v4, v1, v0; v_add_f32 v0, v0, v4.
+        let mut sum: Vec<u32> = [0xa0, 0x90, 0x88, 0x84, 0x82, 0x81_u32]
+            .iter()
+            .flat_map(|lane| [0x2a02_0400 | lane, 0x2402_0282, 0xd87e_0000, 0x0400_0001, 0x0200_0900])
+            .collect();
+        sum.extend([0x8114_c114, 0xbf07_8014, 0xbf85_ffdf]);
         [
             with("FMA chain", fma, 35),
             with("n-body", nbody, 21),
             with("integer mix", mix, 13),
             with("FMA chain, doubles", doubles, 19),
+            with("sum over lanes", sum, 27),
         ]
     }
 

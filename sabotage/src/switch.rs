@@ -140,6 +140,7 @@ switches! {
         CrossedPage = "crossed_page": "Translated scalar loads read on behind the end of their page.";
         UnkeptRows = "unkept_rows": "Translated code whose load misses does not put its rows back.";
         SwappedStores = "swapped_stores": "The tail of a translated segment is done from its end.";
+        LostExchange = "lost_exchange": "Translated code leaves exchanges between lanes out.";
         SwappedSegments = "swapped_segments": "The last segment of a translated region is done first.";
         LeftEarly = "left_early": "A translated loop is left after its first chunk of rounds.";
         ClosedRing = "closed_ring": "A translated loop of several blocks is not left in its middle.";

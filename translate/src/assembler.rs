@@ -98,6 +98,12 @@ impl Assembler {
         self.add(Instruction::with1(Code::Call_rm64, Register::RAX));
     }
 
+    /// Goes on at an address, by way of `rax`.
+    pub(crate) fn jump_far(&mut self, to: u64) {
+        self.add(Instruction::with2(Code::Mov_r64_imm64, Register::RAX, to));
+        self.add(Instruction::with1(Code::Jmp_rm64, Register::RAX));
+    }
+
     /// The code; `None` if it is not to be used.
     pub(crate) fn finish(mut self) -> Option<Vec<u8>> {
         let mut code = self.encoder.take_buffer();

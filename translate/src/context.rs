@@ -143,6 +143,9 @@ pub struct Context {
     pub(crate) spill: [u8; SPILL],
     pub(crate) mending: Mending,
     pub(crate) accessing: Accessing,
+    /// Room for a row whose lanes are exchanged, and for narrow code a bit for each lane.
+    pub(crate) exchanged: [u32; 64],
+    pub(crate) bits: [u32; 8],
     /// Room for a strip's addresses.
     pub(crate) scratch: [[u32; STRIP]; 2],
     /// Rows of the strip that have no register at the moment.
@@ -229,6 +232,8 @@ impl Context {
                 past: 0,
                 calls: 0,
             },
+            exchanged: [0; 64],
+            bits: std::array::from_fn(|lane| 1 << lane),
             scratch: [[0; STRIP]; 2],
             spilled_rows: [[0; STRIP]; KEPT_ROWS],
             slots: [NO_PAGE; SLOTS],

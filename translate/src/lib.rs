@@ -17,6 +17,7 @@
 //! | `ring` | loops of several blocks |
 //! | `ops` | the vector operations, a line each |
 //! | `scalar` | the scalar operations |
+//! | `exchange` | exchanges between lanes |
 //! | `emit`, `width` | vectors of a strip, for AVX2 and AVX-512 |
 //! | [`series`] | coefficients that the interpreter has too |
 //! | `assembler` | the host's instructions |
@@ -38,6 +39,7 @@ pub mod arena;
 mod assembler;
 mod context;
 mod emit;
+mod exchange;
 mod host;
 mod mode;
 mod ops;
@@ -75,6 +77,10 @@ pub trait Registers {
     fn mask(&self, operand: Operand) -> Option<u8>;
     /// Whether an operation's result of 16 bits makes zeros of the other half of its register.
     fn clears_half(&self, op: Op) -> bool;
+    /// Lanes among which `ds_bpermute_b32` exchanges.
+    fn exchange_lanes(&self) -> u8 {
+        64
+    }
     /// Words of such a mask.
     fn mask_words(&self) -> u8 {
         self.lanes() / 32

@@ -14,6 +14,7 @@
 
 mod access;
 mod chain;
+mod exchange;
 mod live;
 mod order;
 mod pairs;
@@ -27,6 +28,7 @@ use crate::scalar::{bits, Scalar};
 use crate::{Registers, Why};
 pub(crate) use access::{Access, Narrow, Space};
 pub(crate) use chain::Rows;
+pub(crate) use exchange::Exchange;
 pub(crate) use live::{masks_needed, needed, Needed};
 use order::Seen;
 pub(crate) use pairs::is_two;
@@ -82,6 +84,7 @@ pub(crate) enum Item {
     Vector(Vector),
     Access(Access),
     Store(Access),
+    Exchange(Exchange),
     Scalar(Scalar),
     Load(Load),
     Branch(Branch),
@@ -218,6 +221,13 @@ impl Segment {
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Access> {
         self.tail.iter().filter_map(|(_, item)| match item {
             Item::Store(access) => Some(access),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        self.tail.iter().filter_map(|(_, item)| match item {
+            Item::Exchange(exchange) => Some(exchange),
             _ => None,
         })
     }
@@ -463,6 +473,7 @@ pub(crate) fn items(inst: &Inst, registers: &dyn Registers) -> Result<Items, Why
             Scalar::of(inst, registers).map(Item::Scalar).ok_or(Why::Operation)
         }
         Format::Smem => Load::of(inst, registers).map(Item::Load),
+        Format::Ds if Exchange::is_one(inst.op) => Exchange::of(inst, registers).map(Item::Exchange),
         Format::Ds | Format::Global | Format::Flat => {
             let access = Access::of(inst, registers);
             access.map(|access| if access.is_store { Item::Store(access) } else { Item::Access(access) })

@@ -8,6 +8,8 @@ use crate::arena::{Arena, Piece};
 use crate::assembler::{at, Assembler};
 use crate::context::Context;
 use crate::emit::Emit;
+use crate::exchange;
+use crate::plan::Exchange;
 use crate::width::{self, Width};
 use crate::Why;
 use iced_x86::{Code, Instruction, Register};
@@ -23,12 +25,20 @@ pub(crate) struct Host {
     pub(crate) width: Width,
     mend: Address,
     access: Address,
+    /// By [`exchange::KINDS`].
+    exchanges: [u64; 3],
 }
 
 impl Host {
     /// The routine for [`Context::mend`].
     pub(crate) fn mend(&self, may_flush: bool) -> u64 {
         self.mend.0[usize::from(may_flush)]
+    }
+
+    /// The code of a tail's stage that exchanges lanes of waves which have so many.
+    pub(crate) fn exchange(&self, exchange: &Exchange, lanes: u8) -> Option<Vec<u8>> {
+        let kind = exchange::KINDS.iter().position(|kind| *kind == (lanes, exchange.within))?;
+        exchange::stage(exchange, *self.exchanges.get(kind)?)
     }
 
     /// The routine for [`Context::access`].
@@ -47,20 +57,24 @@ pub(crate) struct Stubs {
 impl Stubs {
     pub(crate) fn new(width: Width, arena: &mut Arena) -> Result<Stubs, Why> {
         let mut pieces = Vec::new();
-        let mut put = |argument, function, may_flush| {
-            let code = routine(width, argument, function, may_flush).ok_or(Why::Encoding)?;
+        let mut put = |code: Option<Vec<u8>>| {
+            let code = code.ok_or(Why::Encoding)?;
             let piece = arena.put(&code).map_err(|_| Why::Room)?;
             let address = piece.start().addr().get() as u64;
             pieces.push(piece);
             Ok(address)
         };
+        let mut exchanges = [0; 3];
+        for (kind, address) in exchange::KINDS.into_iter().zip(&mut exchanges) {
+            *address = put(exchange::routine(width, kind))?;
+        }
         let mut both = |argument, function| {
-            let plain = put(argument, function, false)?;
-            Ok(Address([plain, put(argument, function, true)?]))
+            let plain = put(routine(width, argument, function, false))?;
+            Ok(Address([plain, put(routine(width, argument, function, true))?]))
         };
         let mend = both(offset_of!(Context, mending), offset_of!(Context, mend))?;
         let access = both(offset_of!(Context, accessing), offset_of!(Context, access))?;
-        Ok(Stubs { host: Host { width, mend, access }, _code: pieces })
+        Ok(Stubs { host: Host { width, mend, access, exchanges }, _code: pieces })
     }
 }
 

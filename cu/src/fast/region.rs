@@ -51,6 +51,14 @@ impl Registers for Layout {
         Layout::mask(self, operand)
     }
 
+    fn exchange_lanes(&self) -> u8 {
+        if self.target.is_gfx9() {
+            64
+        } else {
+            32
+        }
+    }
+
     fn clears_half(&self, op: Op) -> bool {
         self.target.is_gfx9() && reference::kinds(op).is_some_and(|kinds| kinds.clears)
     }

@@ -96,6 +96,28 @@ fn store(form: Form, numbers: &mut Numbers) -> Vec<u32> {
     vec![0xd800_0000 | op << if rdna { 18 } else { 17 } | offsets, data(numbers) << 16 | first << 8 | LOCAL]
 }
 
+/// ds_bpermute_b32: each lane takes from the lane that it names.
+fn exchange(form: Form, numbers: &mut Numbers) -> Vec<u32> {
+    let (op, shift) = if form.target.is_rdna() { (0xb3, 18) } else { (0x3f, 17) };
+    let [to, from, name] = [(); 3].map(|()| numbers.below(REGISTERS - 4) as u32);
+    vec![0xd800_0000 | op << shift | (4 * numbers.below(70) as u32), to << 24 | from << 8 | name]
+}
+
+/// Sums over lanes: vector code between exchanges, and a store.
+fn exchanging(form: Form, numbers: &mut Numbers) -> Vec<u32> {
+    let mut code = body(form.target, numbers, 6, (true, false, false));
+    for _ in 0..1 + numbers.below(5) {
+        for _ in 0..1 + numbers.below(2) {
+            code.extend(exchange(form, numbers));
+        }
+        let length = 2 + numbers.below(8) as usize;
+        code.extend(body(form.target, numbers, length, (true, false, false)));
+    }
+    code.extend(store(form, numbers));
+    code.push(END);
+    code
+}
+
 /// Vector code, then stores.
 fn part(form: Form, numbers: &mut Numbers, length: usize, pure: bool) -> Vec<u32> {
     // Loads are encoded as gfx9 has them.
@@ -241,6 +263,26 @@ fn stores_of_other_targets_are_the_reference_s() {
         check((form, straight), (programs(100), 41, 1000), 25);
         check((form, counted), (programs(60), 42, 1 << 20), 20);
         check((form, leaving), (programs(60), 43, 1 << 20), 20);
+    }
+}
+
+#[test]
+fn exchanges_are_the_reference_s() {
+    check((GFX900, exchanging), (programs(300), 51, 1000), 30);
+    for form in FORMS {
+        check((form, exchanging), (programs(100), 52, 1000), 25);
+    }
+}
+
+#[test]
+fn faults_in_exchanges_are_noticed() {
+    for width in widths() {
+        for switch in [Switch::LostExchange, Switch::SwappedSegments] {
+            let mut engine = engine(Target::Gfx900, width, false);
+            engine.sabotage(Switches::NONE.with(switch));
+            let differs = compare(&mut engine, (GFX900, exchanging), (100, 53, 1000)).is_err();
+            assert!(differs, "{width:?}: {switch:?} was not noticed");
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Seen {
     late_written: u128,
     late: bool,
     stored: bool,
+    /// Lanes were exchanged: no strip may do more.
+    exchanged: bool,
     /// Rows that the strips write, and rows that stores read.
     rows: BTreeSet<u16>,
     stored_rows: BTreeSet<u16>,
@@ -67,6 +69,7 @@ impl Seen {
             late_written: 0,
             late: false,
             stored: false,
+            exchanged: false,
             rows: BTreeSet::new(),
             stored_rows: BTreeSet::new(),
             may_miss: false,
@@ -137,7 +140,7 @@ impl Seen {
                 if self.is_chunk() && self.loaded || self.sees_tail(numbers) || numbers & self.made_bits != 0 {
                     return None;
                 }
-                if self.stored && !self.lets_by(access) {
+                if self.exchanged || self.stored && !self.lets_by(access) {
                     return None;
                 }
                 access.crosses = self.stored && access.space == Space::Lds;
@@ -155,6 +158,13 @@ impl Seen {
                 self.stored = true;
                 self.may_miss |= !access.is_certain() || self.rows.contains(&access.address);
                 self.stored_rows.extend(access.addresses().chain(access.words_of_data()));
+                Some(Where::Tail)
+            }
+            Item::Exchange(_) => {
+                if self.is_chunk() || Seen::exec() & self.late_written != 0 {
+                    return None;
+                }
+                self.exchanged = true;
                 Some(Where::Tail)
             }
             Item::Vector(vector) => self.admits_vector(vector).then_some(Where::Body),
@@ -190,7 +200,7 @@ impl Seen {
         let (exec, words, looped) = (Seen::exec(), self.words, self.is_chunk());
         let numbers = vector.numbers();
         let inward = vector.inward.map_or(0, |n| bits(n, words));
-        if numbers & self.made_bits != 0 || self.is_seen(numbers | inward, vector) {
+        if self.exchanged || numbers & self.made_bits != 0 || self.is_seen(numbers | inward, vector) {
             return false;
         }
         let apart = |all: &[u8], n: u8| all.iter().all(|&m| m == n || bits(m, words) & bits(n, words) == 0);

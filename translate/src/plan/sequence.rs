@@ -29,7 +29,7 @@ fn gain(item: &Item) -> usize {
     match item {
         Item::Vector(vector) if vector.row.is_none() => 2 * GAIN,
         Item::Vector(_) => GAIN,
-        Item::Load(_) => 12,
+        Item::Load(_) | Item::Exchange(_) => 12,
         Item::Scalar(_) => 3,
         // Handlers of others prefetch.
         Item::Store(access) if access.space == Space::Lds => 2 * GAIN,
@@ -89,10 +89,12 @@ impl Sequence {
             segment.items.iter().chain(tail).map(gain).sum::<usize>()
         };
         let is_worth = |segment: &Segment| segment.items.iter().map(gain).sum::<usize>() >= LEAST * GAIN;
-        // Of a superblock, those between two such ones as well: leaving a region and entering the
-        // next one costs more. And those beside them that gain anything.
-        let is_superblock = self.segments.iter().any(|segment| segment.guard.is_some());
-        let first = self.segments.iter().position(is_worth).filter(|_| is_superblock);
+        // Around branches of a superblock and exchanges, those between two such ones as well:
+        // leaving a region and entering the next one costs more. And those beside them that gain
+        // anything.
+        let joins = |segment: &Segment| segment.guard.is_some() || segment.exchanges().next().is_some();
+        let is_joined = self.segments.iter().any(joins);
+        let first = self.segments.iter().position(is_worth).filter(|_| is_joined);
         let last = self.segments.iter().rposition(is_worth);
         let with = first.zip(last).map(|(first, last)| {
             let (before, behind) = (self.segments[..first].iter().rev(), self.segments[last + 1..].iter());
@@ -220,7 +222,8 @@ fn rounds(
         builder.add(index, here)?;
     }
     let sequence = builder.finish(0, insts.len());
-    let is_worth = sequence.is_dense() && sequence.vectors() >= LEAST * sequence.segments.len();
+    let exchanges: usize = sequence.segments.iter().map(|segment| segment.exchanges().count()).sum();
+    let is_worth = sequence.is_dense() && sequence.vectors() + 2 * exchanges >= LEAST * sequence.segments.len();
     is_worth.then_some(sequence).ok_or(Why::Short)
 }
 

@@ -40,7 +40,8 @@ const ATTEMPTS: usize = 5;
 
 /// A part of a tail.
 enum Stage {
-    Scalars(Code),
+    /// Scalar instructions, or an exchange.
+    Plain(Code),
     /// A store, its constants, and its number in the block.
     Store(Code, Constants, usize),
 }
@@ -48,7 +49,7 @@ enum Stage {
 impl Stage {
     fn code(&self) -> &Code {
         match self {
-            Stage::Scalars(code) | Stage::Store(code, ..) => code,
+            Stage::Plain(code) | Stage::Store(code, ..) => code,
         }
     }
 }
@@ -207,7 +208,7 @@ impl Pass {
         let slice = self.slice.iter().map(move |code| (function(code), None));
         let strips = self.strips.iter().map(move |code| (function(code), Some(self.pool.as_ptr().addr() as u64)));
         slice.chain(strips).chain(self.tail.iter().map(move |stage| match stage {
-            Stage::Scalars(code) => (function(code), None),
+            Stage::Plain(code) => (function(code), None),
             Stage::Store(code, pool, _) => (function(code), Some(pool.as_ptr().addr() as u64)),
         }))
     }
@@ -216,7 +217,7 @@ impl Pass {
     pub(super) fn bytes(&self) -> usize {
         let code = self.pieces().map(|(_, piece)| piece.bytes()).sum::<usize>();
         let pools = self.tail.iter().map(|stage| match stage {
-            Stage::Scalars(_) => 0,
+            Stage::Plain(_) => 0,
             Stage::Store(_, pool, _) => size_of_val(&**pool),
         });
         let rows = size_of_val(&*self.rows) + size_of_val(&*self.numbers);
@@ -260,7 +261,7 @@ impl Pass {
         }
     }
 
-    /// Does the slice and the strips, for as many rounds as the context has it. If something misses,
+    /// Does the slice and the strips, for as many rounds as the context has. If something misses,
     /// nothing was done: so many rounds come before it.
     ///
     /// # Safety
@@ -377,9 +378,20 @@ fn tail(
             rest = &rest[1..];
             continue;
         }
-        let count = rest.iter().take_while(|(_, item)| !matches!(item, Item::Store(_))).count();
+        if let Item::Exchange(exchange) = item {
+            if sabotage.has(Switch::LostExchange) {
+                rest = &rest[1..];
+                continue;
+            }
+            let code = host.exchange(exchange, registers.lanes()).ok_or(Why::Encoding)?;
+            stages.push(Stage::Plain(put(&code)?));
+            rest = &rest[1..];
+            continue;
+        }
+        let is_scalar = |item: &Item| !matches!(item, Item::Store(_) | Item::Exchange(_));
+        let count = rest.iter().take_while(|(_, item)| is_scalar(item)).count();
         let items: Vec<&Item> = rest[..count].iter().map(|(_, item)| item).collect();
-        stages.push(Stage::Scalars(put(&slice::tail(&items, registers.mask_words())?)?));
+        stages.push(Stage::Plain(put(&slice::tail(&items, registers.mask_words())?)?));
         rest = &rest[count..];
     }
     if sabotage.has(Switch::SwappedStores) {

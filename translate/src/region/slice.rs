@@ -349,7 +349,7 @@ pub(super) fn slice(segment: &Segment, words: u8, kept: &[u8], sabotage: &Switch
                 places.push(Places { base, ..Places::default() });
             }
             // Stores are the tail's.
-            Item::Store(_) | Item::Nothing => {}
+            Item::Store(_) | Item::Exchange(_) | Item::Nothing => {}
         }
     }
     let bytes = slice.trace.bytes;

@@ -30,9 +30,12 @@ pub(super) fn plan(segment: &Segment, rows: &[Rows]) -> Plan {
     plan
 }
 
-/// Rows that the stores of a segment's tail read.
+/// Rows that the stores and exchanges of a segment's tail read.
 fn stored(segment: &Segment) -> BTreeSet<u16> {
-    segment.stores().flat_map(|access| access.addresses().chain(access.words_of_data())).collect()
+    let stores = segment.stores().flat_map(|access| access.addresses().chain(access.words_of_data()));
+    // Inactive lanes of the result may be stored behind it.
+    let exchanges = segment.exchanges().flat_map(|exchange| [exchange.to, exchange.name, exchange.from]);
+    stores.chain(exchanges).collect()
 }
 
 /// Those of each instruction of the strips.
