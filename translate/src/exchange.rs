@@ -10,7 +10,7 @@ use crate::assembler::{at, Assembler};
 use crate::context::Context;
 use crate::plan::Exchange;
 use crate::width::Width;
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use std::mem::offset_of;
 use vkfd_isa::Operand;
 
@@ -64,11 +64,13 @@ pub(crate) fn routine(width: Width, (lanes, within): (u8, u8)) -> Option<Vec<u8>
     asm.finish()
 }
 
-fn masked(asm: &mut Assembler, mask: Register, zeroes: bool, instruction: Instruction) {
-    let mut instruction = instruction;
-    instruction.set_op_mask(mask);
-    instruction.set_zeroing_masking(zeroes);
-    asm.add(Ok(instruction));
+/// Adds an instruction for the lanes of a mask. `zeroes`: the others become zero.
+fn masked(asm: &mut Assembler, mask: Register, zeroes: bool, instruction: Result<Instruction, IcedError>) {
+    asm.add(instruction.map(|mut instruction| {
+        instruction.set_op_mask(mask);
+        instruction.set_zeroing_masking(zeroes);
+        instruction
+    }));
 }
 
 const SOURCE: [Register; 4] = [Register::ZMM16, Register::ZMM17, Register::ZMM18, Register::ZMM19];
@@ -76,14 +78,10 @@ const MASKS: [Register; 4] = [Register::K1, Register::K2, Register::K3, Register
 
 fn wide(asm: &mut Assembler, lanes: u8, whole: bool) {
     let strips = || (0..usize::from(lanes / 16)).zip(0i64..);
-    let try_masked = |asm: &mut Assembler, mask, zeroes, instruction: Result<Instruction, _>| match instruction {
-        Ok(instruction) => masked(asm, mask, zeroes, instruction),
-        Err(error) => asm.add(Err(error)),
-    };
     for (n, at) in strips() {
         asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, MASKS[n], exec(2 * at)));
         let load = Instruction::with2(Code::EVEX_Vmovdqu32_zmm_k1z_zmmm512, SOURCE[n], strip(FROM, 64 * at));
-        try_masked(asm, MASKS[n], true, load);
+        masked(asm, MASKS[n], true, load);
     }
     let [offset, bit, place, other] = [Register::ZMM20, Register::ZMM21, Register::ZMM22, Register::ZMM23];
     asm.add(Instruction::with2(Code::EVEX_Vpbroadcastd_zmm_k1z_r32, offset, OFFSET));
@@ -104,12 +102,12 @@ fn wide(asm: &mut Assembler, lanes: u8, whole: bool) {
             permute(asm, place, 0);
             permute(asm, other, 1);
             let upper = Instruction::with2(Code::EVEX_Vmovdqa32_zmm_k1z_zmmm512, place, other);
-            try_masked(asm, Register::K5, false, upper);
+            masked(asm, Register::K5, false, upper);
         } else {
             permute(asm, place, n / 2);
         }
         let store = Instruction::with2(Code::EVEX_Vmovdqu32_zmmm512_k1z_zmm, strip(TO, 64 * at), place);
-        try_masked(asm, MASKS[n], false, store);
+        masked(asm, MASKS[n], false, store);
     }
 }
 
