@@ -35,7 +35,7 @@ pub struct DisasmArgs {
     #[arg(long, value_name = "TARGET")]
     only: Option<String>,
 
-    /// Show only functions whose name contains this
+    /// Show only functions whose name contains this, and code objects that have one
     #[arg(long, value_name = "TEXT")]
     symbol: Option<String>,
 
@@ -66,7 +66,7 @@ pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
         objects.retain(|object| object.machine.split(':').next() == Some(only.as_str()));
         ensure!(!objects.is_empty(), "{} has no code object of {only}", args.file.display());
     }
-    let mut unknown = 0;
+    let (mut unknown, mut is_found) = (0, false);
     let mut documents = Vec::new();
     for object in &objects {
         let target = match args.target {
@@ -85,6 +85,10 @@ pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
             .iter()
             .filter(|function| args.symbol.as_ref().is_none_or(|text| function.name.contains(text.as_str())))
             .collect();
+        if args.symbol.is_some() && functions.is_empty() {
+            continue;
+        }
+        is_found = true;
         let mut shown = Vec::new();
         for function in functions {
             let lines = if args.no_code { Vec::new() } else { lines(target, function) };
@@ -106,6 +110,9 @@ pub fn run(args: &DisasmArgs) -> Result<ExitCode> {
         } else {
             print!("{}", text(object, target, &shown));
         }
+    }
+    if let Some(symbol) = args.symbol.as_ref().filter(|_| !is_found) {
+        bail!("{} has no function whose name contains {symbol}", args.file.display());
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&json!({ "objects": documents }))?);

@@ -78,6 +78,14 @@ fn text_has_descriptors_labels_and_addresses() {
 }
 
 #[test]
+fn a_symbol_that_no_object_has_is_an_error() {
+    let run = disasm(&code("gfx90a"), &["--symbol", "no_such_kernel"]);
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert_eq!((run.status.code(), run.stdout.is_empty()), (Some(2), true), "{said}");
+    assert!(said.contains("no function whose name contains no_such_kernel"), "{said}");
+}
+
+#[test]
 fn a_word_that_is_no_instruction_is_named_with_its_place_in_the_file() {
     for target in Target::ALL.map(Target::name) {
         let mut bytes = fs::read(code(target)).unwrap();
