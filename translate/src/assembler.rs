@@ -59,6 +59,15 @@ impl Assembler {
         }
     }
 
+    /// The same for the lanes of a mask. `zeroes`: the others become zero.
+    pub(crate) fn masked(&mut self, mask: Register, zeroes: bool, instruction: Result<Instruction, IcedError>) {
+        self.add(instruction.map(|mut instruction| {
+            instruction.set_op_mask(mask);
+            instruction.set_zeroing_masking(zeroes);
+            instruction
+        }));
+    }
+
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)

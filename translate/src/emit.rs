@@ -244,10 +244,7 @@ impl Emit {
     }
 
     fn masked(&mut self, mask: Register, instruction: Result<Instruction, IcedError>) {
-        self.asm.add(instruction.map(|mut instruction| {
-            instruction.set_op_mask(mask);
-            instruction
-        }));
+        self.asm.masked(mask, false, instruction);
     }
 
     fn constant(&mut self, word: u32) -> MemoryOperand {

@@ -10,7 +10,7 @@ use crate::assembler::{at, Assembler};
 use crate::context::Context;
 use crate::plan::Exchange;
 use crate::width::Width;
-use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use std::mem::offset_of;
 use vkfd_isa::Operand;
 
@@ -64,15 +64,6 @@ pub(crate) fn routine(width: Width, (lanes, within): (u8, u8)) -> Option<Vec<u8>
     asm.finish()
 }
 
-/// Adds an instruction for the lanes of a mask. `zeroes`: the others become zero.
-fn masked(asm: &mut Assembler, mask: Register, zeroes: bool, instruction: Result<Instruction, IcedError>) {
-    asm.add(instruction.map(|mut instruction| {
-        instruction.set_op_mask(mask);
-        instruction.set_zeroing_masking(zeroes);
-        instruction
-    }));
-}
-
 const SOURCE: [Register; 4] = [Register::ZMM16, Register::ZMM17, Register::ZMM18, Register::ZMM19];
 const MASKS: [Register; 4] = [Register::K1, Register::K2, Register::K3, Register::K4];
 
@@ -81,7 +72,7 @@ fn wide(asm: &mut Assembler, lanes: u8, whole: bool) {
     for (n, at) in strips() {
         asm.add(Instruction::with2(Code::VEX_Kmovw_kr_km16, MASKS[n], exec(2 * at)));
         let load = Instruction::with2(Code::EVEX_Vmovdqu32_zmm_k1z_zmmm512, SOURCE[n], strip(FROM, 64 * at));
-        masked(asm, MASKS[n], true, load);
+        asm.masked(MASKS[n], true, load);
     }
     let [offset, bit, place, other] = [Register::ZMM20, Register::ZMM21, Register::ZMM22, Register::ZMM23];
     asm.add(Instruction::with2(Code::EVEX_Vpbroadcastd_zmm_k1z_r32, offset, OFFSET));
@@ -102,12 +93,12 @@ fn wide(asm: &mut Assembler, lanes: u8, whole: bool) {
             permute(asm, place, 0);
             permute(asm, other, 1);
             let upper = Instruction::with2(Code::EVEX_Vmovdqa32_zmm_k1z_zmmm512, place, other);
-            masked(asm, Register::K5, false, upper);
+            asm.masked(Register::K5, false, upper);
         } else {
             permute(asm, place, n / 2);
         }
         let store = Instruction::with2(Code::EVEX_Vmovdqu32_zmmm512_k1z_zmm, strip(TO, 64 * at), place);
-        masked(asm, MASKS[n], false, store);
+        asm.masked(MASKS[n], false, store);
     }
 }
 

@@ -232,6 +232,11 @@ impl Segment {
         })
     }
 
+    /// Scalar registers of the masks that its vector instructions write, each of so many words.
+    pub(crate) fn masks(&self, words: u8) -> u128 {
+        self.vectors().filter_map(|vector| vector.out).fold(0, |all, n| all | bits(n, words))
+    }
+
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Vector> {
         self.items.iter().filter_map(|item| match item {
             Item::Vector(vector) => Some(vector),

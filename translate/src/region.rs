@@ -28,7 +28,7 @@ use crate::stubs::Stubs;
 use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
-use pass::{Pass, Passed};
+use pass::{Out, Pass};
 use std::ops::Range;
 use std::sync::Arc;
 use vkfd_sabotage::{Switch, Switches};
@@ -94,7 +94,7 @@ impl Region {
         sabotage: &Switches,
     ) -> Result<Region, Why> {
         let stubs = translator.stubs(width)?;
-        let mut pass = |segment| Pass::build(segment, registers, stubs.host, translator, sabotage);
+        let mut pass = |segment| Pass::build(segment, registers, &stubs, translator, sabotage);
         let mut passes = sequence.segments.iter_mut().map(&mut pass).collect::<Result<Box<[_]>, Why>>()?;
         if sabotage.has(Switch::SwappedSegments) {
             passes.reverse();
@@ -141,19 +141,14 @@ impl Region {
         }
         let limit = limit.clamp(1, ROUNDS);
         let (whole, each) = if self.by_rounds { (limit, 1) } else { (1, limit) };
-        let begin = self.insts.start;
         let mut done = 0;
         loop {
             let (mut rounds, mut again) = (1, false);
             for pass in &self.passes {
                 // SAFETY: the caller's.
                 match unsafe { pass.run(context, rows, scalars, each) } {
-                    Passed::Done(count, taken) => (rounds, again) = (count, again | taken),
-                    Passed::SideExit(at) => return Left::SideExit { at: at - begin },
-                    Passed::Missed if pass.begin == begin && done == 0 => return Left::Missed,
-                    Passed::Missed if pass.begin == begin => return Left::Done { rounds: done, again: true },
-                    Passed::Missed => return Left::Within { rounds: done, at: pass.begin - begin },
-                    Passed::Stored(at) => return Left::Within { rounds: done, at: at - begin },
+                    Ok((count, taken)) => (rounds, again) = (count, again | taken),
+                    Err(out) => return self.left(pass, out, done),
                 }
             }
             done += rounds;
@@ -169,18 +164,25 @@ impl Region {
     /// As for [`Region::run`].
     #[inline(always)]
     unsafe fn once(&self, context: &mut Context, rows: *mut u8, scalars: *mut u32) -> Left {
-        let begin = self.insts.start;
         context.be_done();
         for pass in &self.passes {
             // SAFETY: the caller's.
-            match unsafe { pass.once(context, rows, scalars) } {
-                Passed::Done(..) => {}
-                Passed::SideExit(at) => return Left::SideExit { at: at - begin },
-                Passed::Missed if pass.begin == begin => return Left::Missed,
-                Passed::Missed => return Left::Within { rounds: 0, at: pass.begin - begin },
-                Passed::Stored(at) => return Left::Within { rounds: 0, at: at - begin },
+            if let Err(out) = unsafe { pass.once(context, rows, scalars) } {
+                return self.left(pass, out, 0);
             }
         }
         Left::Done { rounds: 1, again: false }
+    }
+
+    /// How a region is left that goes on elsewhere in a pass, behind so many completed rounds.
+    fn left(&self, pass: &Pass, out: Out, done: u32) -> Left {
+        let begin = self.insts.start;
+        match out {
+            Out::SideExit(at) => Left::SideExit { at: at - begin },
+            Out::Missed if pass.begin == begin && done == 0 => Left::Missed,
+            Out::Missed if pass.begin == begin => Left::Done { rounds: done, again: true },
+            Out::Missed => Left::Within { rounds: done, at: pass.begin - begin },
+            Out::Stored(at) => Left::Within { rounds: done, at: at - begin },
+        }
     }
 }

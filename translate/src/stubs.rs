@@ -14,6 +14,7 @@ use crate::width::{self, Width};
 use crate::Why;
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
+use std::sync::OnceLock;
 
 /// Where a routine is, by whether the host may have to lose denormals in the code that calls it.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +26,12 @@ pub(crate) struct Host {
     pub(crate) width: Width,
     mend: Address,
     access: Address,
-    /// By [`exchange::KINDS`].
-    exchanges: [u64; 3],
 }
 
 impl Host {
     /// The routine for [`Context::mend`].
     pub(crate) fn mend(&self, may_flush: bool) -> u64 {
         self.mend.0[usize::from(may_flush)]
-    }
-
-    /// The code of a tail's stage that exchanges lanes of waves which have so many.
-    pub(crate) fn exchange(&self, exchange: &Exchange, lanes: u8) -> Option<Vec<u8>> {
-        let kind = exchange::KINDS.iter().position(|kind| *kind == (lanes, exchange.within))?;
-        exchange::stage(exchange, *self.exchanges.get(kind)?)
     }
 
     /// The routine for [`Context::access`].
@@ -52,29 +45,42 @@ impl Host {
 pub(crate) struct Stubs {
     pub(crate) host: Host,
     _code: Vec<Piece>,
+    /// Those of exchanges, by [`exchange::KINDS`], once there is code that has one.
+    exchanges: [OnceLock<Piece>; 3],
 }
 
 impl Stubs {
     pub(crate) fn new(width: Width, arena: &mut Arena) -> Result<Stubs, Why> {
         let mut pieces = Vec::new();
-        let mut put = |code: Option<Vec<u8>>| {
-            let code = code.ok_or(Why::Encoding)?;
+        let mut put = |argument, function, may_flush| {
+            let code = routine(width, argument, function, may_flush).ok_or(Why::Encoding)?;
             let piece = arena.put(&code).map_err(|_| Why::Room)?;
             let address = piece.start().addr().get() as u64;
             pieces.push(piece);
             Ok(address)
         };
-        let mut exchanges = [0; 3];
-        for (kind, address) in exchange::KINDS.into_iter().zip(&mut exchanges) {
-            *address = put(exchange::routine(width, kind))?;
-        }
         let mut both = |argument, function| {
-            let plain = put(routine(width, argument, function, false))?;
-            Ok(Address([plain, put(routine(width, argument, function, true))?]))
+            let plain = put(argument, function, false)?;
+            Ok(Address([plain, put(argument, function, true)?]))
         };
         let mend = both(offset_of!(Context, mending), offset_of!(Context, mend))?;
         let access = both(offset_of!(Context, accessing), offset_of!(Context, access))?;
-        Ok(Stubs { host: Host { width, mend, access, exchanges }, _code: pieces })
+        Ok(Stubs { host: Host { width, mend, access }, _code: pieces, exchanges: Default::default() })
+    }
+
+    /// The code of a tail's stage that exchanges lanes of waves which have so many.
+    pub(crate) fn exchange(&self, exchange: &Exchange, lanes: u8, arena: &mut Arena) -> Result<Vec<u8>, Why> {
+        let mut kinds = exchange::KINDS.into_iter().zip(&self.exchanges);
+        let (kind, room) = kinds.find(|(kind, _)| *kind == (lanes, exchange.within)).ok_or(Why::Encoding)?;
+        let routine = match room.get() {
+            Some(routine) => routine,
+            None => {
+                let code = exchange::routine(self.host.width, kind).ok_or(Why::Encoding)?;
+                let piece = arena.put(&code).map_err(|_| Why::Room)?;
+                room.get_or_init(|| piece)
+            }
+        };
+        exchange::stage(exchange, routine.start().addr().get() as u64).ok_or(Why::Encoding)
     }
 }
 

@@ -56,6 +56,15 @@ impl Layout {
         (!is_null && (n >= special && end <= 128 || end <= u16::from(general))).then_some(n)
     }
 
+    /// Lanes among which `ds_bpermute_b32` and `ds_permute_b32` exchange.
+    pub(super) fn exchange_lanes(&self) -> u8 {
+        if self.target.is_gfx9() {
+            64
+        } else {
+            32
+        }
+    }
+
     /// The first scalar register of a mask of lanes: of two, or in waves of 32 of one, which may be
     /// NULL. The word behind it can be read in any case.
     pub(super) fn mask(&self, operand: Operand) -> Option<u8> {

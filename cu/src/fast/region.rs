@@ -52,11 +52,7 @@ impl Registers for Layout {
     }
 
     fn exchange_lanes(&self) -> u8 {
-        if self.target.is_gfx9() {
-            64
-        } else {
-            32
-        }
+        Layout::exchange_lanes(self)
     }
 
     fn clears_half(&self, op: Op) -> bool {

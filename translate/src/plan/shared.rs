@@ -21,10 +21,10 @@ pub(crate) enum Share {
 }
 
 impl Load {
-    /// Whether another one with this address is so many whole words away.
+    /// How many whole words it is behind another one, if it has its address.
     fn shares(&self, first: (u8, i32)) -> Option<i32> {
         let apart = self.imm.checked_sub(first.1)?;
-        (self.offset.is_none() && self.base == first.0 && apart % 4 == 0).then_some(apart)
+        (self.base == first.0 && apart % 4 == 0).then_some(apart)
     }
 }
 
@@ -39,7 +39,7 @@ fn written(item: &Item) -> u128 {
 
 /// What a sequence does with scalar registers, in its order.
 enum Event {
-    /// The load of this segment and number: its address and offset.
+    /// The load of this segment and number, by no register but its address: that and the offset.
     Load(usize, usize, (u8, i32)),
     Write(u128),
 }
@@ -56,8 +56,7 @@ fn events(segments: &[Segment], mask_words: u8) -> Vec<Event> {
             events.push(Event::Write(written(item)));
         }
         // The strips come behind the slice.
-        let masks = segment.vectors().filter_map(|vector| vector.out);
-        events.push(Event::Write(masks.fold(0, |all, n| all | bits(n, mask_words))));
+        events.push(Event::Write(segment.masks(mask_words)));
         events.extend(segment.tail.iter().map(|(_, item)| Event::Write(written(item))));
     }
     events

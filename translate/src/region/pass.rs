@@ -12,8 +12,7 @@ use crate::assembler::Constants;
 use crate::context::{end, Context, KEPT_ROWS};
 use crate::emit::Emit;
 use crate::plan::{Access, Branch, Guard, Item, Rounds, Segment, Space};
-use crate::scalar::bits;
-use crate::stubs::Host;
+use crate::stubs::Stubs;
 use crate::translator::Translator;
 use crate::width::Width;
 use crate::{Registers, Why};
@@ -54,10 +53,12 @@ impl Stage {
     }
 }
 
-/// How a pass ended.
-pub(super) enum Passed {
-    /// So many rounds were done, and a branch back was taken, or not.
-    Done(u32, bool),
+/// The rounds that a pass has done, and whether a branch back was taken; or what led out of it.
+pub(super) type Passed = Result<(u32, bool), Out>;
+
+/// What leads out of a region.
+#[derive(Clone, Copy)]
+pub(super) enum Out {
     /// A load has to be done by the engine; nothing was done.
     Missed,
     /// All before the store of this number in the block is done.
@@ -121,14 +122,14 @@ impl Pass {
     pub(super) fn build(
         segment: &mut Segment,
         registers: &dyn Registers,
-        host: Host,
+        stubs: &Stubs,
         translator: &mut Translator,
         sabotage: &Switches,
     ) -> Result<Pass, Why> {
+        let host = stubs.host;
         let has_loads = segment.items.iter().any(|item| matches!(item, Item::Load(_)));
         let has_accesses = segment.accesses().next().is_some();
-        let masks = segment.vectors().filter_map(|vector| vector.out);
-        let written = masks.fold(segment.written, |all, n| all | bits(n, registers.mask_words()));
+        let written = segment.written | segment.masks(registers.mask_words());
         let may_miss = has_loads || has_accesses || segment.hoists;
         let numbers: Box<[u8]> = (0..128u8).filter(|n| may_miss && written >> n & 1 != 0).collect();
         let (scalars, bytes, mut places) = slice(segment, registers.mask_words(), &numbers, sabotage)?;
@@ -170,7 +171,7 @@ impl Pass {
         let is_far = |access: &&Access| access.space != Space::Lds;
         let memory = segment.accesses().chain(segment.stores()).filter(is_far);
         let lane_bytes = memory.map(|access| u32::from(access.parts) * access.bytes()).sum();
-        let tail = tail(segment, registers, host, arena, sabotage)?;
+        let tail = tail(segment, registers, stubs, arena, sabotage)?;
         Ok(Pass {
             slice,
             strips,
@@ -238,11 +239,11 @@ impl Pass {
             let Some(before) = (unsafe { self.attempt(context, (rows, scalars)) }) else { break };
             limit = before;
             if limit == 0 {
-                return Passed::Missed;
+                return Err(Out::Missed);
             }
         }
         // SAFETY: the caller's.
-        unsafe { self.finish(context, (rows, scalars), false) }
+        unsafe { self.finish(context, (rows, scalars)) }
     }
 
     /// The same where there is one round. The context says that it is done, and that no branch was
@@ -255,8 +256,8 @@ impl Pass {
         // SAFETY: the caller's.
         unsafe {
             match self.attempt(context, (rows, scalars)) {
-                None => self.finish(context, (rows, scalars), true),
-                Some(_) => Passed::Missed,
+                None => self.finish(context, (rows, scalars)),
+                Some(_) => Err(Out::Missed),
             }
         }
     }
@@ -295,27 +296,25 @@ impl Pass {
         Some(before)
     }
 
-    /// Does the tail, behind so many rounds as the context has it. `once`: it has no branch.
+    /// Does the tail, behind so many rounds as the context has.
     ///
     /// # Safety
     /// As for [`Pass::run`].
     #[inline(always)]
-    unsafe fn finish(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32), once: bool) -> Passed {
+    unsafe fn finish(&self, context: &mut Context, (rows, scalars): (*mut u8, *mut u32)) -> Passed {
         let (rounds, mut again) = (context.done, context.end == end::TAKEN && !self.is_left_early);
         // SAFETY: the wave has all scalar registers.
         let lanes = if self.lane_bytes == 0 { 0 } else { self.all & unsafe { exec(scalars) } };
         for stage in &self.tail {
-            if !once {
-                context.end = end::FELL;
-            }
+            context.end = end::FELL;
             if let Stage::Store(_, pool, _) = stage {
                 context.pool = pool.as_ptr().cast();
             }
             // SAFETY: code that was written as such a function; the caller's.
             unsafe { (stage.code().run)(rows, scalars, context) };
             match stage {
-                Stage::Store(_, _, at) if context.end == end::MISSED => return Passed::Stored(*at),
-                _ => again |= !once && context.end == end::TAKEN && !self.is_left_early,
+                Stage::Store(_, _, at) if context.end == end::MISSED => return Err(Out::Stored(*at)),
+                _ => again |= context.end == end::TAKEN && !self.is_left_early,
             }
         }
         if self.lane_bytes != 0 {
@@ -323,8 +322,8 @@ impl Pass {
         }
         match self.guard {
             // SAFETY: the caller's; the wave has all scalar registers.
-            Some((guard, at)) if unsafe { guard.leads_out(context.scc, scalars, self.all) } => Passed::SideExit(at),
-            _ => Passed::Done(rounds, again),
+            Some((guard, at)) if unsafe { guard.leads_out(context.scc, scalars, self.all) } => Err(Out::SideExit(at)),
+            _ => Ok((rounds, again)),
         }
     }
 
@@ -362,19 +361,18 @@ fn put(arena: &mut Arena, code: &[u8]) -> Result<Code, Why> {
 fn tail(
     segment: &Segment,
     registers: &dyn Registers,
-    host: Host,
+    stubs: &Stubs,
     arena: &mut Arena,
     sabotage: &Switches,
 ) -> Result<Box<[Stage]>, Why> {
     let mut stages = Vec::new();
     let mut rest = &segment.tail[..];
-    let mut put = |code: &[u8]| put(arena, code);
     while let Some((index, item)) = rest.first() {
         if let Item::Store(access) = item {
             let (code, pool) =
-                strips::store(access, (host, registers.lanes(), segment.rounds != Rounds::Once), sabotage)
+                strips::store(access, (stubs.host, registers.lanes(), segment.rounds != Rounds::Once), sabotage)
                     .ok_or(Why::Encoding)?;
-            stages.push(Stage::Store(put(&code)?, pool, *index));
+            stages.push(Stage::Store(put(arena, &code)?, pool, *index));
             rest = &rest[1..];
             continue;
         }
@@ -383,15 +381,15 @@ fn tail(
                 rest = &rest[1..];
                 continue;
             }
-            let code = host.exchange(exchange, registers.lanes()).ok_or(Why::Encoding)?;
-            stages.push(Stage::Plain(put(&code)?));
+            let code = stubs.exchange(exchange, registers.lanes(), arena)?;
+            stages.push(Stage::Plain(put(arena, &code)?));
             rest = &rest[1..];
             continue;
         }
         let is_scalar = |item: &Item| !matches!(item, Item::Store(_) | Item::Exchange(_));
         let count = rest.iter().take_while(|(_, item)| is_scalar(item)).count();
         let items: Vec<&Item> = rest[..count].iter().map(|(_, item)| item).collect();
-        stages.push(Stage::Plain(put(&slice::tail(&items, registers.mask_words())?)?));
+        stages.push(Stage::Plain(put(arena, &slice::tail(&items, registers.mask_words())?)?));
         rest = &rest[count..];
     }
     if sabotage.has(Switch::SwappedStores) {

@@ -3,7 +3,7 @@
 
 use super::slice::Places;
 use crate::assembler::{at, Label};
-use crate::emit::{Emit, MaskPlace, Src};
+use crate::emit::{Emit, Mask, MaskPlace, Src};
 use crate::ops::{self, Double, How};
 use crate::plan::{Access, Chosen, Lanes, Needed, Part, Placed, Rows, Segment, Source, Space, Vector};
 use crate::width;
@@ -147,6 +147,15 @@ fn shortened(e: &mut Emit, vector: &Vector, place: Places) {
     e.settle(row, to);
 }
 
+/// Writes an instruction that makes a mask, if somebody reads that.
+fn with_mask(e: &mut Emit, vector: &Vector, needed: Needed, write: impl FnOnce(&mut Emit, Option<Mask>)) {
+    if needed.out {
+        e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, Some(mask)));
+    } else {
+        write(e, None);
+    }
+}
+
 /// The low word of a product and a sum.
 fn low(e: &mut Emit, row: u16, [a, b, c]: [Src; 3]) {
     let product = e.temp();
@@ -192,12 +201,7 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         How::Multiply64(signed) => {
             let high = word(e, vector.high[2], place.high[2]);
             let to = [e.temp(), e.temp()];
-            let write = |e: &mut Emit, out| ops::multiply64(e, to, out, ([a, b], [c, high]), signed);
-            if needed.out {
-                e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, Some(mask)));
-            } else {
-                write(e, None);
-            }
+            with_mask(e, vector, needed, |e, out| ops::multiply64(e, to, out, ([a, b], [c, high]), signed));
             settle_pair(e, vector, to);
         }
         How::Lengthen(how) => {
@@ -228,15 +232,10 @@ fn vector(e: &mut Emit, vector: &Vector, place: Places, is_swapped: bool, needed
         How::Carry(carry) => {
             let Some(row) = vector.row else { return };
             let to = e.row_destination(row);
-            let write = |e: &mut Emit, mask| {
+            with_mask(e, vector, needed, |e, mask| {
                 let inward = inward(e);
                 carry.write(e, to, mask, [a, b], inward);
-            };
-            if needed.out {
-                e.set_mask(vector.out.unwrap_or(0), |e, mask| write(e, Some(mask)));
-            } else {
-                write(e, None);
-            }
+            });
             e.settle(row, to);
         }
         how => {

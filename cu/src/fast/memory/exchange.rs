@@ -216,8 +216,7 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         return None;
     }
     let mut step = place.step(run);
-    // Lanes among which a permute goes.
-    step.scalar[0] = if layout.target.is_gfx9() { 64 } else { 32 };
+    step.scalar[0] = layout.exchange_lanes();
     step.imm = i64::from(inst.memory.offset);
     step.src[0] = Source::register(layout.row(inst.memory.vaddr, 1)? * ROW);
     if inst.op == Op::DsSwizzleB32 {

@@ -63,6 +63,16 @@ struct Piece {
     end: End,
 }
 
+impl Piece {
+    /// Its accesses but for those in the list. All, if unknown code comes behind it.
+    fn most(&self) -> Section {
+        match self.end {
+            End::Unknown => Section::UNKNOWN,
+            _ => self.section,
+        }
+    }
+}
+
 /// All ways from a barrier to the next ones.
 pub(super) struct Walk {
     pieces: Few<Piece, PIECES>,
@@ -102,8 +112,7 @@ impl Walk {
             way.begin((pc, Known::NOTHING));
             let (mut section, mut done) = (Section::NONE, 0);
             while let Some(&begin) = way.begins.get(done) {
-                let piece = self.piece(world, layout, begin, &mut way);
-                section = section.and(if matches!(piece.end, End::Unknown) { Section::UNKNOWN } else { piece.section });
+                section = section.and(self.piece(world, layout, begin, &mut way).most());
                 done += 1;
             }
             self.pieces.push(Piece { section, accesses: [0; 2], end: End::Stop });
@@ -116,10 +125,7 @@ impl Walk {
             let all = self.accesses.iter().enumerate().filter(|(_, other)| meets(other));
             self.accesses[at].meets = all.fold(0, |all, (number, _)| all | 1 << number);
         }
-        let pieces = self.pieces.iter().map(|piece| match piece.end {
-            End::Unknown => Section::UNKNOWN,
-            _ => piece.section,
-        });
+        let pieces = self.pieces.iter().map(Piece::most);
         let accesses = self.accesses.iter().map(|access| access.of((0, u32::MAX)));
         self.most = pieces.chain(accesses).fold(Section::NONE, Section::and);
         way.blocks != STOPPED
