@@ -41,5 +41,5 @@ pub use encodings::{encodings, BitField, Encoding, Field, FieldKind};
 pub use hardware::decode_as_hardware;
 pub use inst::{Dpp, DppKind, Extension, Format, Half, Inst, Memory, Mods, Sdwa, SdwaSelect, SdwaUnused};
 pub use op::Op;
-pub use operand::{Operand, Special};
+pub use operand::{first_literal, Operand, Special};
 pub use vkfd_targets::{Target, UnknownTarget};

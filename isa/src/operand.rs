@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Operands of instructions.
 
+use crate::Op;
+
 /// One operand. Registers are the first of as many as the operation needs; how many is in
 /// [`Inst`](crate::Inst) where it is not the operation's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,6 +45,16 @@ impl Operand {
     pub const NULL: u8 = 125;
     /// EXEC_LO; EXEC_HI follows.
     pub const EXEC: u8 = 126;
+}
+
+/// What a literal becomes that is the first source of a scalar operation and has fewer bits than
+/// it: its sign goes above it, or zeros. Source: "Literal Constants" in AMD's RDNA3 instruction set
+/// architecture; the operations are those whose first source is an I64.
+#[must_use]
+pub fn first_literal(op: Op, literal: u32) -> u64 {
+    let is_signed = matches!(op, Op::SAshrI64 | Op::SBfeI64 | Op::SFlbitI32I64);
+    let above = if is_signed && literal >> 31 != 0 { u64::from(u32::MAX) << 32 } else { 0 };
+    above | u64::from(literal)
 }
 
 /// What the hardware supplies as a source.

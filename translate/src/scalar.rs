@@ -13,7 +13,7 @@ use crate::plan::{Branch, Item};
 use crate::Registers;
 use iced_x86::{Code, Instruction, Register};
 use std::mem::offset_of;
-use vkfd_isa::{Format, Inst, Op, Operand};
+use vkfd_isa::{first_literal, Format, Inst, Op, Operand};
 
 pub(crate) const SCALARS: Register = Register::RBP;
 pub(crate) const CONTEXT: Register = Register::R12;
@@ -379,11 +379,10 @@ impl Scalar {
                     sources[index] = Some(Source::Register(Operand::EXEC));
                     continue;
                 }
-                let signed = index == 0 && inst.op == Op::SAshrI64;
                 sources[index] = Some(match inst.src[index] {
                     operand @ Operand::Scalar(_) => Source::Register(registers.scalar(operand, words)?),
                     Operand::Int(value) => Source::Constant(i64::from(value) as u64),
-                    Operand::Literal(value) if signed => Source::Constant(i64::from(value as i32) as u64),
+                    Operand::Literal(value) if index == 0 => Source::Constant(first_literal(inst.op, value)),
                     Operand::Literal(value) => Source::Constant(value.into()),
                     operand @ Operand::Float(_) if words == 1 => {
                         Source::Constant(crate::plan::constant(operand)?.into())

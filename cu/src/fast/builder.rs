@@ -30,13 +30,11 @@ impl<'a> Builder<'a> {
         Builder { layout, avx2: vectors >= Vectors::Avx2, avx512: vectors >= Vectors::Avx512, constants }
     }
 
-    /// A source of a scalar operation.
-    /// A literal of 64 bits has zeros above, or its sign.
-    pub(super) fn scalar_source(&mut self, operand: Operand, (words, signed): (u8, bool)) -> Option<Source> {
+    /// A source of a scalar operation. Above a literal are zeros.
+    pub(super) fn scalar_source(&mut self, operand: Operand, words: u8) -> Option<Source> {
         match operand {
             Operand::Scalar(_) => Some(Source::register(usize::from(self.layout.scalar(operand, words)?) * 4)),
             Operand::Int(value) => Some(self.constants.word64(i64::from(value) as u64)),
-            Operand::Literal(value) if signed => Some(self.constants.word64(i64::from(value as i32) as u64)),
             Operand::Literal(value) => Some(self.constants.word64(value.into())),
             Operand::Float(_) if words == 1 => Some(self.constants.word64(constant32(operand)?.into())),
             _ => None,

@@ -6,7 +6,7 @@
 
 use super::builder::Builder;
 use super::step::{Cx, Flow, Place, Run, Step};
-use vkfd_isa::{Inst, Op, Operand};
+use vkfd_isa::{first_literal, Inst, Op, Operand};
 
 /// Widths of an operation, for the check of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -535,13 +535,15 @@ pub(super) fn translate(builder: &mut Builder, inst: &Inst, place: Place, steps:
         let tied = if shape.dst == 0 { inst.src[0] } else { inst.dst };
         // Comparisons with an immediate have their register where the destination would be.
         let register = [tied, inst.dst, inst.src[0]].into_iter().find(|operand| *operand != Operand::None)?;
-        step.src[0] = builder.scalar_source(register, (1, false))?;
+        step.src[0] = builder.scalar_source(register, 1)?;
         step.src[1] = builder.constants.word64(i64::from(inst.imm) as u64);
     } else {
         for (index, words) in shape.src.into_iter().enumerate().filter(|(_, words)| *words != 0) {
             let operand = if shape.tied && index == 1 { inst.dst } else { inst.src[index] };
-            let signed = index == 0 && matches!(inst.op, Op::SAshrI64 | Op::SBfeI64);
-            step.src[index] = builder.scalar_source(operand, (words, signed))?;
+            step.src[index] = match operand {
+                Operand::Literal(value) if index == 0 => builder.constants.word64(first_literal(inst.op, value)),
+                operand => builder.scalar_source(operand, words)?,
+            };
         }
         if inst.op == Op::SCallB64 {
             step.imm = i64::from(place.offset) + 4 + i64::from(inst.imm) * 4;

@@ -144,7 +144,7 @@ pub(crate) fn meaning(op: Op) -> Option<Meaning> {
         Op::SFlbitI32B32 => w32(|s| leading(s.a, 32)),
         Op::SFlbitI32B64 => of(B64, B64, B32, |s| leading(s.a, 64)),
         Op::SFlbitI32 => w32(|s| leading_signs(s.a, 32)),
-        Op::SFlbitI32I64 => of(B64, B64, B32, |s| leading_signs(s.a, 64)),
+        Op::SFlbitI32I64 => of(Kind::I64, B64, B32, |s| leading_signs(s.a, 64)),
         Op::SSextI32I8 => w32(|s| (sign_extend(s.a, 8) as u64, Flag::Keep)),
         Op::SSextI32I16 => w32(|s| (sign_extend(s.a, 16) as u64, Flag::Keep)),
         Op::SBitset0B32 => w32(|s| bitset(s.old, s.a, 32, false)),
@@ -394,9 +394,19 @@ fn move_relative(inst: &Inst, wave: &mut Wave, group: &Group) -> Result<(), Exit
 mod tests {
     use super::super::kind::low64;
     use super::*;
+    use vkfd_isa::first_literal;
 
     fn run(op: Op, a: u64, b: u64, old: u64, scc: bool) -> (u64, Flag) {
         (meaning(op).map(|m| m.eval)).map_or((0, Flag::Keep), |eval| eval(Sources { a, b, old, scc }))
+    }
+
+    #[test]
+    fn the_engines_extend_literals_alike() {
+        for op in Op::ALL {
+            let Some(Meaning { src: [first, _], .. }) = meaning(op) else { continue };
+            let extended = first_literal(op, 0x8000_0000) != 0x8000_0000;
+            assert_eq!(extended, first == Kind::I64, "{op:?}");
+        }
     }
 
     #[test]

@@ -142,6 +142,19 @@ fn sdwa(numbers: &mut Numbers) -> Vec<u32> {
     vec![word, parts | signs | sext]
 }
 
+/// A scalar one with a literal, any bit of which may be a sign. As a field, 1/(2 pi) has 34 bits.
+fn scalar_literal(numbers: &mut Numbers) -> Vec<u32> {
+    let other = [numbers.below(8), 128 + numbers.below(65), 248][numbers.below(3) as usize] as u32;
+    let (first, second) = if numbers.below(3) == 0 { (other, 255) } else { (255, other) };
+    let dst = 4 + numbers.below(3) as u32;
+    let word = match numbers.below(4) {
+        0 => 0b1_0111_1101 << 23 | dst << 16 | (numbers.below(64) as u32) << 8 | 255,
+        1 => 0b1_0111_1110 << 23 | (numbers.below(32) as u32) << 16 | second << 8 | first,
+        _ => 0b10 << 30 | (numbers.below(96) as u32) << 23 | dst << 16 | second << 8 | first,
+    };
+    vec![word, if numbers.below(2) == 0 { numbers.word() } else { value(numbers) }]
+}
+
 /// A scalar one, which writes s4 to s7.
 fn scalar(numbers: &mut Numbers) -> Vec<u32> {
     let source = |numbers: &mut Numbers| match numbers.below(8) {
@@ -273,6 +286,23 @@ pub(crate) const DATA: u64 = BASE + 0x2000;
 
 fn straight(target: Target, numbers: &mut Numbers) -> Vec<u32> {
     let mut code = body(target, numbers, 24, (false, true, false));
+    code.push(END);
+    code
+}
+
+/// Scalar operations with literals, each before a sum of lanes that reads its result.
+fn scalar_literals(target: Target, numbers: &mut Numbers) -> Vec<u32> {
+    let add = if target.is_gfx9() { 0x34 << 25 } else { 0x25 << 25 };
+    let mut code = Vec::new();
+    while code.len() < 48 {
+        let words = scalar_literal(numbers);
+        let Ok(inst) = decode(target, &words) else { continue };
+        if is_translated(inst.op) && ![inst.dst, inst.sdst].contains(&Operand::Scalar(Operand::EXEC)) {
+            code.extend(words.iter().take(usize::from(inst.bytes) / 4));
+            let row = numbers.below(REGISTERS) as u32;
+            code.push(add | row << 17 | row << 9 | (4 + numbers.below(4) as u32));
+        }
+    }
     code.push(END);
     code
 }
@@ -460,6 +490,13 @@ const LOOPED: Case = Case { target: Target::Gfx900, lanes: 64, count: 0, seed: 2
 fn straight_code_is_the_reference_s() {
     check(Case { count: programs(400), ..STRAIGHT }, 40);
     check(Case { target: Target::Gfx90a, count: programs(200), seed: 7, ..STRAIGHT }, 40);
+}
+
+/// Of 64 bits they have their sign above or zeros, as each operation wants it.
+#[test]
+fn literals_of_scalar_operations_are_the_reference_s() {
+    check(Case { count: programs(400), seed: 31, program: scalar_literals, ..STRAIGHT }, 40);
+    check(Case { target: Target::Gfx1100, count: programs(200), seed: 32, program: scalar_literals, ..STRAIGHT }, 20);
 }
 
 #[test]
