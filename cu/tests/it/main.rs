@@ -25,4 +25,5 @@ mod stored;
 mod sums;
 mod superblocks;
 mod support;
+mod tiles;
 mod translated;
