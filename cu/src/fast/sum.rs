@@ -75,6 +75,20 @@ impl<S: Simd, const K: u8> Sources<S, K> {
     }
 }
 
+/// Stores eight lanes, of which `exec` says the active ones; `ALL`: all of them. No closure: the
+/// compiler may leave one out of line, where the vectors' functions would be calls.
+#[inline(always)]
+unsafe fn put<S: Simd, const ALL: bool>(to: *mut u32, value: S::V, exec: u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        if ALL {
+            S::store(to, value);
+        } else {
+            S::store(to, S::select(S::lanes(exec), S::load(to), value));
+        }
+    }
+}
+
 /// Both sums of all lanes; the carries out. `ALL`: of all lanes there are.
 #[inline(always)]
 unsafe fn lanes<S: Simd, const K: u8, const L: u8, const ALL: bool>(
@@ -89,24 +103,16 @@ unsafe fn lanes<S: Simd, const K: u8, const L: u8, const ALL: bool>(
         let (sign, ones) = (S::splat(1 << 31), S::splat(u32::MAX));
         let mut out = 0;
         for group in 0..vectors(exec) {
-            let store = |to: *mut u32, value: S::V| {
-                let to = to.add(8 * group);
-                if ALL {
-                    S::store(to, value);
-                } else {
-                    S::store(to, S::select(S::lanes((exec >> (8 * group)) as u8), S::load(to), value));
-                }
-            };
             let [a, b] = first.load(group);
             let sum = S::add(a, b);
             // All ones where it has wrapped.
             let carry = S::gt(S::xor(a, sign), S::xor(sum, sign));
             // Before the second sum's sources are loaded, of which it may be one.
-            store(to, sum);
+            put::<S, ALL>(to.add(8 * group), sum, (exec >> (8 * group)) as u8);
             let [a, b] = second.load(group);
             // All ones are minus one.
             let sum = S::sub(S::add(a, b), carry);
-            store(to_high, sum);
+            put::<S, ALL>(to_high.add(8 * group), sum, (exec >> (8 * group)) as u8);
             // The highest bit carries if it is set in both, or in one and not in the sum.
             let carry = S::or(S::and(a, b), S::and(S::or(a, b), S::xor(sum, ones)));
             out |= u64::from(S::mask(carry)) << (8 * group);
