@@ -55,6 +55,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     for target in TARGETS.iter().filter(|t| args.target.as_ref().is_none_or(|only| only == *t)) {
         let inputs = tree::target().join("fuzz-inputs").join(target);
         fs::create_dir_all(&inputs).with_context(|| format!("create {}", inputs.display()))?;
+        println!("{target}: {} s", args.seconds);
         let status = Command::new("cargo")
             .current_dir(&fuzz)
             .env("RUSTC_BOOTSTRAP", "1")
@@ -65,7 +66,14 @@ pub fn run(args: &Args) -> Result<Verdict> {
             .arg(target)
             .arg(&inputs)
             .arg(fuzz.join("corpus").join(target))
-            .args(["--", &format!("-max_total_time={}", args.seconds)])
+            // Without a line for each new input, of which there are thousands.
+            .args([
+                "--",
+                &format!("-max_total_time={}", args.seconds),
+                "-verbosity=0",
+                "-print_funcs=0",
+                "-print_final_stats=1",
+            ])
             .status()
             .context("start cargo fuzz")?;
         if !status.success() {
