@@ -14,6 +14,8 @@ use vkfd_sabotage::{Switch, Switches};
 
 const DATA: u64 = BASE + 4096;
 const PAGES: u64 = 12;
+/// Where offsets count from: in the middle of a page.
+const BEGIN: u64 = 0x420;
 const LOADED: usize = 4;
 
 /// Loads of one, two and four words, by s[4:7] or s[2:3], to v[4:7], and an end.
@@ -36,7 +38,7 @@ fn offsets(numbers: &mut Numbers, bytes: u32, far: u32) -> [u32; 64] {
     let run = [4, 8, 16, 64][numbers.below(4) as usize];
     let grain = [4, 16, 64, 256][numbers.below(4) as usize];
     // Few runs, but some, go on beyond 32 bits.
-    let room = if far == 0 { PAGES * 4096 - 0x420 - u64::from(64 * bytes) } else { WRAPS.into() };
+    let room = if far == 0 { PAGES * 4096 - BEGIN - u64::from(64 * bytes) } else { WRAPS.into() };
     let mut start = 0;
     std::array::from_fn(|lane| {
         if lane % run == 0 {
@@ -60,8 +62,7 @@ fn compare(target: Target, lanes: u8, sabotage: Switches) -> (u32, bool) {
         engine.invalidate();
         for _ in 0..1000 {
             let far = if numbers.below(3) == 0 { WRAPS.wrapping_neg() } else { 0 };
-            // They begin anew in the middle of a page.
-            let base = (DATA + 0x420).wrapping_sub(far.into());
+            let base = (DATA + BEGIN).wrapping_sub(far.into());
             let mut start: Wave = wave(target);
             (start.pc, start.lanes) = (BASE, lanes);
             start.set_pair(Operand::EXEC, u64::MAX);
